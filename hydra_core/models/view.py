@@ -1,0 +1,182 @@
+"""A read-only view over a native transformer: which heads it has, and a forward that takes a mask."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from hydra_core.errors import UnsupportedModel
+from hydra_core.heads.mask import HeadMask
+from hydra_core.models.attention import AttentionKind, kind_of
+from hydra_core.models.shadow import freeze, shadow
+
+if TYPE_CHECKING:
+    from hydra_core.data.sets import SampleSet
+    from hydra_core.models.stages import Stages
+
+
+@dataclass(frozen=True)
+class HeadLayer:
+    """One layer of heads: an attention module and where its heads are gated."""
+
+    path: str  # dotted path of the attention module, e.g. "blocks.3.attn"
+    proj: str  # dotted path of the child at whose input heads are gated
+    block: int  # index into ModelView.blocks of the block that holds it
+    heads: int
+    head_dim: int
+    kind: AttentionKind
+
+
+@dataclass(frozen=True)
+class ModelView:
+    """A frozen model and the map of its heads. Shared by threads; nothing on it changes.
+
+    Attributes:
+        name: the name it was loaded by.
+        module: the native model, in eval mode, without gradients.
+        layers: the layers of heads in the order in which they run.
+        blocks: dotted paths of the residual blocks in the order in which they run.
+        class_names: names of the logits, where known.
+        prepare: turns a SampleSet into the model's input tensor (N, ...): the model's OWN preprocessing.
+        info: origin, licence, measured figures and other facts for cards.
+    """
+
+    name: str
+    module: nn.Module
+    layers: tuple[HeadLayer, ...]
+    blocks: tuple[str, ...]
+    class_names: tuple[str, ...] = ()
+    prepare: Callable[[SampleSet], torch.Tensor] | None = None
+    input_size: tuple[int, ...] = (3, 224, 224)
+    info: dict[str, object] = field(default_factory=dict)
+    _local: threading.local = field(default_factory=threading.local, repr=False, compare=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Heads of each layer."""
+        return tuple(layer.heads for layer in self.layers)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names) or int(getattr(self.module, "num_classes", 0))
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters of the native model."""
+        return sum(p.numel() for p in self.module.parameters())
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.module.parameters()).dtype
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.module.parameters()).device
+
+    @property
+    def sliceable(self) -> bool:
+        """Whether every layer can be physically cut."""
+        return all(layer.kind.slice is not None for layer in self.layers)
+
+    def stages(self) -> Stages:
+        """This thread's runner: a private shadow of the model that takes masks."""
+        from hydra_core.models.stages import Stages
+
+        runner = getattr(self._local, "stages", None)
+        if runner is None:
+            runner = self._local.stages = Stages(self)
+        return runner
+
+    @torch.inference_mode()
+    def __call__(self, x: torch.Tensor, mask: HeadMask | None = None) -> torch.Tensor:
+        """Logits (B, C) with the heads that `mask` removes gated to zero at the projection's input."""
+        return self.stages().forward(x, mask)
+
+
+def build_view(name: str, module: nn.Module, **extra: object) -> ModelView:
+    """Find the heads of a native model.
+
+    Raises:
+        UnsupportedModel: it has no attention that can be pruned; the text names each block and reason.
+    """
+    module = freeze(module)
+    found, refused = find_heads(module)
+    if refused or not found:
+        reasons = "; ".join(sorted({f"{path} ({kind}): {why}" for path, kind, why in refused})[:3])
+        raise UnsupportedModel(
+            f"The heads of {name} cannot be pruned exactly",
+            expected="softmax self-attention whose heads meet only at an output projection",
+            got=reasons or "no attention module with heads",
+        )
+    blocks = list(dict.fromkeys(block_path(module, path) for path, _ in found))
+    layers = []
+    for path, kind in found:
+        attention = module.get_submodule(path)
+        heads, head_dim = kind.heads(attention)
+        block = blocks.index(block_path(module, path))
+        layers.append(HeadLayer(path, f"{path}.{kind.proj(attention)}", block, heads, head_dim, kind))
+    return ModelView(name=name, module=module, layers=tuple(layers), blocks=tuple(blocks), **extra)  # type: ignore[arg-type]
+
+
+def find_heads(module: nn.Module) -> tuple[list[tuple[str, AttentionKind]], list[tuple[str, str, str]]]:
+    """Attention modules that can be gated, and those that cannot with the reason.
+
+    Returns:
+        ([(path, kind)], [(path, class name, reason)]) in module order.
+    """
+    found, refused = [], []
+    for path, child in module.named_modules():
+        if any(path.startswith(p + ".") for p, _ in found):
+            continue  # parts of an attention module are not layers of their own
+        kind = kind_of(child)
+        if kind is not None:
+            reason = kind.refuse(child)
+            if reason:
+                refused.append((path, type(child).__name__, reason))
+            else:
+                found.append((path, kind))
+        elif isinstance(getattr(child, "num_heads", None), int) and hasattr(child, "forward"):
+            reason = unknown_reason(child)
+            if reason:
+                refused.append((path, type(child).__name__, reason))
+    return found, refused
+
+
+def unknown_reason(module: nn.Module) -> str:
+    """Why an unknown module with heads blocks the view; "" for containers and pooling that we leave alone."""
+    if any(kind_of(child) for child in module.modules() if child is not module):
+        return ""  # a block that only remembers its number of heads
+    if type(module).__name__ in IGNORED:
+        return ""
+    return "not a known attention structure"
+
+
+# attention that pools or reads out rather than carrying the residual stream: left as it is
+IGNORED = {"AttentionPoolLatent", "AttentionPool2d", "RotAttentionPool2d", "AttentionalPooler"}
+
+
+def block_path(root: nn.Module, attention: str) -> str:
+    """The residual block around an attention module: its nearest ancestor that sits in a list of blocks."""
+    parts = attention.split(".")
+    for cut in range(len(parts) - 1, 0, -1):
+        owner = root.get_submodule(".".join(parts[: cut - 1])) if cut > 1 else root
+        in_list = isinstance(owner, nn.ModuleList | nn.Sequential | nn.ModuleDict)
+        # parallel branches (blocks.3.attns.0) sum INSIDE a block: climb on
+        if in_list and parts[cut - 2 : cut - 1] != ["attns"]:
+            return ".".join(parts[:cut])
+    return ".".join(parts[:-1]) or attention
+
+
+def stacked_gates(masks: Sequence[HeadMask], layer: int) -> torch.Tensor:
+    """Gates of several members for one layer: (M, H) of zeros and ones."""
+    return torch.tensor([mask.rows[layer] for mask in masks], dtype=torch.float32)
+
+
+def shadow_of(view: ModelView) -> nn.Module:
+    """A private shadow of a view's model."""
+    return shadow(view.module)
