@@ -1,0 +1,164 @@
+"""Long work outside the script thread: a worker, progress, partial results, and a way to stop it.
+
+A worker never calls Streamlit; a fragment polls the job (`app.widgets.job_view`). Jobs belong
+to one session; when the session goes, its jobs are cancelled.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+import uuid
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hydra_core.errors import Cancelled, HydraError
+
+State = Literal["waiting", "running", "done", "failed", "cancelled"]
+SLOTS = threading.BoundedSemaphore(2)  # jobs that run at a time, over all sessions
+
+
+@dataclass(eq=False)
+class Job:
+    """One piece of long work, and what a page may know about it.
+
+    Attributes:
+        key: what it computes (a digest of its settings); a store runs a key once.
+        fraction: 0 to 1.
+        note: what it is doing, a few words.
+        partial: results so far, in the order in which they came.
+        error: a HydraError fit to be shown, when it failed.
+        incident: an id that also stands in the server's log, when the fault was ours.
+    """
+
+    key: str
+    title: str
+    state: State = "waiting"
+    fraction: float = 0.0
+    note: str = ""
+    result: Any = None
+    partial: list[Any] = field(default_factory=list)
+    error: HydraError | None = None
+    incident: str = ""
+    started: float = field(default_factory=time.monotonic)
+    seconds: float = 0.0
+    cancel: threading.Event = field(default_factory=threading.Event, repr=False)
+    finished: threading.Event = field(default_factory=threading.Event, repr=False)
+
+    @property
+    def active(self) -> bool:
+        return self.state in ("waiting", "running")
+
+    def progress(self, fraction: float, note: str = "") -> None:
+        """Called by the work, as `progress` of hydra_core's functions. Stops cancelled work."""
+        self.fraction = min(1.0, max(0.0, float(fraction)))
+        self.note = note or self.note
+        if self.cancel.is_set():
+            raise Cancelled(self.title)
+
+    def publish(self, item: Any) -> None:
+        """Hand out a partial result."""
+        self.partial.append(item)
+
+    def stop(self) -> None:
+        """Ask the work to stop; it does so at its next step."""
+        self.cancel.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until the work has ended (tests, scripts); whether it has."""
+        return self.finished.wait(timeout)
+
+
+def _run(job: Job, work: Callable[[Job], Any]) -> None:
+    try:
+        while not SLOTS.acquire(timeout=0.2):
+            if job.cancel.is_set():
+                raise Cancelled(job.title)
+        try:
+            job.progress(0.0)
+            job.state, job.started = "running", time.monotonic()
+            job.result = work(job)
+            job.fraction, job.state = 1.0, "done"
+        finally:
+            SLOTS.release()
+    except Cancelled:
+        job.state = "cancelled"
+    except HydraError as error:
+        job.error, job.state = error, "failed"
+    except Exception as error:
+        job.incident = log_incident(error)
+        job.error = HydraError("Something broke on our side", hint=f"The server's log has it as {job.incident}.")
+        job.state = "failed"
+    finally:
+        job.seconds = time.monotonic() - job.started
+        job.finished.set()
+
+
+def log_incident(error: BaseException) -> str:
+    """Write an unexpected error to the server's console under a short id; returns the id."""
+    incident = uuid.uuid4().hex[:8]
+    text = "".join(traceback.format_exception(error))
+    print(f"[hydra-lab] incident {incident}\n{text}", flush=True)
+    return incident
+
+
+class JobStore:
+    """The jobs of one session.
+
+    Args:
+        keep: finished jobs to remember; older ones are forgotten.
+    """
+
+    def __init__(self, keep: int = 12) -> None:
+        self.keep = keep
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._lock = threading.Lock()
+        # the finalizer holds the dict, not the store: a store that nobody holds stops its jobs
+        self._finalizer = weakref.finalize(self, _cancel_all, self._jobs)
+
+    def run(self, key: str, work: Callable[[Job], Any], title: str = "The work") -> Job:
+        """Start `work(job)` in a worker, unless this key is under way or done.
+
+        Args:
+            key: what is computed; equal keys mean equal results.
+            work: called with the job; hands `job.progress` and `job.cancel` to hydra_core.
+                It must not touch Streamlit.
+            title: for the progress bar.
+        """
+        with self._lock:
+            old = self._jobs.get(key)
+            if old is not None and (old.active or old.state == "done") and not old.cancel.is_set():
+                return old
+            job = self._jobs[key] = Job(key, title)
+            self._jobs.move_to_end(key)
+            ended = [k for k, j in self._jobs.items() if not j.active]
+            for k in ended[: max(0, len(ended) - self.keep)]:
+                del self._jobs[k]
+        threading.Thread(target=_run, args=(job, work), name=f"job-{title[:24]}", daemon=True).start()
+        return job
+
+    def get(self, key: str) -> Job | None:
+        return self._jobs.get(key)
+
+    def forget(self, key: str) -> None:
+        """Stop a job and drop it, so that it can run anew."""
+        with self._lock:
+            job = self._jobs.pop(key, None)
+        if job is not None:
+            job.stop()
+
+    def active(self) -> list[Job]:
+        return [job for job in list(self._jobs.values()) if job.active]
+
+    def close(self) -> None:
+        """Stop all jobs."""
+        self._finalizer()
+
+
+def _cancel_all(jobs: OrderedDict[str, Job]) -> None:
+    for job in list(jobs.values()):
+        job.stop()
