@@ -6,9 +6,9 @@ to one session; when the session goes, its jobs are cancelled.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-import traceback
 import uuid
 import weakref
 from collections import OrderedDict
@@ -19,6 +19,7 @@ from typing import Any, Literal
 from hydra_core.errors import Cancelled, HydraError
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
+LOG = logging.getLogger("hydra_lab")
 SLOTS = threading.BoundedSemaphore(2)  # jobs that run at a time, over all sessions
 
 
@@ -101,8 +102,7 @@ def _run(job: Job, work: Callable[[Job], Any]) -> None:
 def log_incident(error: BaseException) -> str:
     """Write an unexpected error to the server's console under a short id; returns the id."""
     incident = uuid.uuid4().hex[:8]
-    text = "".join(traceback.format_exception(error))
-    print(f"[hydra-lab] incident {incident}\n{text}", flush=True)
+    LOG.error("incident %s", incident, exc_info=error)
     return incident
 
 

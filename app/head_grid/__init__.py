@@ -118,7 +118,8 @@ def read_strokes(payload: Any, shape: Sequence[int], ack: int) -> tuple[list[Str
         if not isinstance(seq, int) or seq <= ack:
             continue
         last = max(last, seq)
-        cells = [_head(cell, shape) for cell in op.get("cells") or []]
+        sent = op.get("cells")
+        cells = [_head(cell, shape) for cell in sent] if isinstance(sent, list) else []
         good = tuple(cell for cell in cells if cell is not None)
         if good and isinstance(op.get("on"), bool):
             strokes.append(Stroke(good, op["on"]))

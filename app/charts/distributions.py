@@ -1,0 +1,115 @@
+"""Distributions of confidences and of OOD scores, and the risk-coverage curve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import plotly.graph_objects as go
+
+from app.charts.base import finish
+from app.theme import BEFORE, DASHES, FAR, GREEN, ID, MEMBERS, NEAR, VERMILION, rgba
+
+SHIFT_COLOURS = {"id": ID, "near": NEAR, "far": FAR, "other": BEFORE}
+
+
+def confidence_histogram(
+    confidence: np.ndarray, correct: np.ndarray, ood: Mapping[str, np.ndarray] | None = None, *, bins: int = 20
+) -> go.Figure:
+    """Confidences of right and wrong answers, and of OOD samples where there are any.
+
+    Args:
+        confidence: (N,) probability of the predicted class.
+        correct: (N,) whether the prediction was right.
+        ood: confidences by OOD set, drawn as outlines.
+
+    Each curve shows the share of its own group, as the groups differ much in size.
+    """
+    edges = np.linspace(0, 1, bins + 1)
+    fig = go.Figure()
+    correct = np.asarray(correct, dtype=bool)
+    for name, values, colour, shape in (
+        ("right", np.asarray(confidence)[correct], GREEN, ""),
+        ("wrong", np.asarray(confidence)[~correct], VERMILION, "/"),
+    ):
+        fig.add_trace(_share_bars(f"{name} ({len(values)})", values, edges, colour, shape))
+    for i, (name, values) in enumerate((ood or {}).items()):
+        fig.add_trace(_share_line(f"{name} ({len(values)})", values, edges, MEMBERS[3 + i % 5], DASHES[i % 6]))
+    fig.update_layout(barmode="overlay")
+    fig.update_yaxes(tickformat=".0%")
+    return finish(fig, x="confidence (probability of the predicted class)", y="share of the group")
+
+
+def ood_histogram(
+    scores: Mapping[str, np.ndarray], shifts: Mapping[str, str], *, title: str = "OOD score", bins: int = 30
+) -> go.Figure:
+    """OOD scores by source: filled bars for ID, outlines for OOD sets, near and far told apart by dash too.
+
+    Args:
+        scores: (n,) score a source; higher means more unlike the training data.
+        shifts: "id", "near", "far" or "other" a source.
+    """
+    known = [np.asarray(v)[np.isfinite(v)] for v in scores.values()]
+    low, high = min(v.min() for v in known), max(v.max() for v in known)
+    edges = np.linspace(low, high if high > low else low + 1.0, bins + 1)
+    fig = go.Figure()
+    for i, (name, values) in enumerate(scores.items()):
+        shift = shifts.get(name, "other")
+        colour = SHIFT_COLOURS[shift]
+        if shift == "id":
+            fig.add_trace(_share_bars(f"{name} (ID, {len(values)})", values, edges, colour, ""))
+        else:
+            label = f"{name} ({shift} OOD, {len(values)})"
+            fig.add_trace(_share_line(label, values, edges, colour, DASHES[i % 6]))
+    fig.update_layout(barmode="overlay")
+    fig.update_yaxes(tickformat=".0%")
+    return finish(fig, x=f"{title} (right: more unlike the training data)", y="share of the source")
+
+
+def risk_coverage(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> go.Figure:
+    """Error rate among the answered samples, over the share of samples answered (most confident first).
+
+    Args:
+        curves: (coverage, risk) by name, each (N,).
+    """
+    fig = go.Figure()
+    for i, (name, (coverage, risk)) in enumerate(curves.items()):
+        line = {"color": MEMBERS[i % 8], "dash": DASHES[i % 6], "width": 2.5}
+        fig.add_trace(
+            go.Scatter(x=coverage, y=risk, mode="lines", name=name, line=line,
+                       hovertemplate="answer %{x:.0%}: error %{y:.2%}<extra>" + name + "</extra>")
+        )  # fmt: skip
+    fig.update_xaxes(tickformat=".0%", range=[0, 1])
+    fig.update_yaxes(tickformat=".0%", rangemode="tozero")
+    return finish(fig, x="coverage: share of samples answered", y="risk: error among them")
+
+
+def risk_coverage_curve(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(coverage, risk), each (N,): the error among the i+1 most confident samples."""
+    order = np.argsort(-np.asarray(confidence), kind="stable")
+    wrong = ~np.asarray(correct, dtype=bool)[order]
+    n = np.arange(1, len(order) + 1)
+    return n / len(order), np.cumsum(wrong) / n
+
+
+def _share(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    values = np.asarray(values, dtype=float)
+    values = values[np.isfinite(values)]
+    return np.histogram(values, edges)[0] / max(1, len(values))
+
+
+def _share_bars(name: str, values: np.ndarray, edges: np.ndarray, colour: str, shape: str) -> go.Bar:
+    return go.Bar(
+        x=(edges[:-1] + edges[1:]) / 2, y=_share(values, edges), width=np.diff(edges), name=name,
+        marker={"color": rgba(colour, 0.45), "line": {"color": colour, "width": 1},
+                "pattern": {"shape": shape, "fgcolor": colour, "solidity": 0.3}},
+        hovertemplate="%{x:.3f}: %{y:.1%}<extra>" + name + "</extra>",
+    )  # fmt: skip
+
+
+def _share_line(name: str, values: np.ndarray, edges: np.ndarray, colour: str, dash: str) -> go.Scatter:
+    return go.Scatter(
+        x=(edges[:-1] + edges[1:]) / 2, y=_share(values, edges), mode="lines", name=name,
+        line={"color": colour, "width": 2.5, "shape": "hvh", "dash": dash},
+        hovertemplate="%{x:.3f}: %{y:.1%}<extra>" + name + "</extra>",
+    )  # fmt: skip

@@ -1,0 +1,37 @@
+"""The pages in the order of the menu. To add one: write pages/NAME.py, add a line here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class PageEntry:
+    """One page: its file stem (also its address), title, Material icon and the one question it answers."""
+
+    name: str
+    title: str
+    icon: str
+    question: str
+
+    @property
+    def path(self) -> Path:
+        return ROOT / "pages" / f"{self.name}.py"
+
+    @property
+    def url_path(self) -> str:
+        return self.name.replace("_", "-")
+
+
+PAGES: tuple[PageEntry, ...] = (
+    PageEntry("start", "Start", "home", "What is this, and which model and data shall we look at?"),
+    PageEntry("what_if", "What if", "tune", "What happens to calibration and OOD detection when these heads go?"),
+)
+
+
+def page(name: str) -> PageEntry:
+    """The entry of a page by its name (its file's stem)."""
+    return next(entry for entry in PAGES if entry.name == name)
