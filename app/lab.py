@@ -1,0 +1,346 @@
+"""The only door from the pages to hydra_core. What one page computed, another has.
+
+Everything here is cached by small digests (names, data digests, mask texts) for all sessions and is
+read-only. Inference runs in one thread a process: torch uses all cores anyway, and the model's
+private shadow is built once. Functions that may take long accept `progress` and `cancel`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+
+from app.cache import MIB, BoundedCache, digest
+from hydra_core.heads.mask import HeadMask, Plan
+
+if TYPE_CHECKING:
+    import torch
+    from hydra_core.cost import Cost
+    from hydra_core.fusion.evaluator import MaskEvaluator
+    from hydra_core.heads.scores import HeadScores
+
+    from hydra_core.data.sets import DataBundle, SampleSet
+    from hydra_core.metrics import Report
+    from hydra_core.models.view import ModelView
+
+T = TypeVar("T")
+Progress = Callable[[float, str], None]
+Split = Literal["val", "test"]
+
+EVALUATOR_BUDGET_MB = 384
+_models = BoundedCache("models", 4096 * MIB)
+_data = BoundedCache("data", 2048 * MIB)
+_evaluators = BoundedCache("evaluators", 2 * (EVALUATOR_BUDGET_MB + 256) * MIB)
+_logits = BoundedCache("logits", 256 * MIB)
+_results = BoundedCache("results", 128 * MIB)
+CACHES = (_models, _data, _evaluators, _logits, _results)
+
+_worker = ThreadPoolExecutor(1, thread_name_prefix="inference")
+
+
+def infer(work: Callable[[], T]) -> T:
+    """Run `work` in the inference thread and wait for it."""
+    if threading.current_thread().name.startswith("inference"):
+        return work()
+    return _worker.submit(work).result()
+
+
+def remember(key: str, compute: Callable[[], T]) -> T:
+    """A result of a page's own, computed once for all sessions: `remember(digest("sweep", ...), work)`."""
+    return _results.get(key, compute)
+
+
+# -- models and data -------------------------------------------------------------------------
+
+
+def model_names() -> tuple[str, ...]:
+    """Names for the picker: the models that work at once. Others can be typed."""
+    from hydra_core.models.load import list_models
+
+    return tuple(list_models("demo"))
+
+
+def data_names() -> tuple[str, ...]:
+    """Names of the data sets at hand."""
+    from hydra_core.data.load import list_data
+
+    return tuple(list_data())
+
+
+def default_model() -> str:
+    return model_names()[0]
+
+
+def default_data() -> str:
+    return data_names()[0]
+
+
+def model(name: str) -> ModelView:
+    """A model as a read-only view, shared by all sessions.
+
+    Raises:
+        HydraError: it does not exist, or cannot be loaded or pruned.
+    """
+    from hydra_core.models.load import load_model
+
+    return _models.get(name, lambda: load_model(name), lambda view: 4 * view.parameters)
+
+
+def shape(name: str) -> tuple[int, ...]:
+    """Heads of each layer of a model."""
+    return model(name).shape
+
+
+def data(name: str) -> DataBundle:
+    """A data set with its validation, test and OOD parts, shared by all sessions."""
+    from hydra_core.data.load import load_data
+
+    return _data.get(name, lambda: load_data(name), _bundle_bytes)
+
+
+def _bundle_bytes(bundle: DataBundle) -> int:
+    sets = (bundle.val, bundle.test, *bundle.ood_val.values(), *bundle.ood_test.values())
+    return sum(int(s.inputs.nbytes) for s in sets)
+
+
+# -- samples ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a report is made; part of every key.
+
+    Attributes:
+        split: "val" may choose settings; "test" is for a last look and must choose nothing.
+        n: ID samples, and OOD samples over all sets together (stratified, fixed seed).
+        bins, bins_kind: of the reliability diagram; "width" or "count".
+        ood_score: name of the OOD score.
+        bootstrap: resamples for intervals; 0 for none.
+    """
+
+    split: Split = "val"
+    n: int = 500
+    bins: int = 15
+    bins_kind: Literal["width", "count"] = "width"
+    ood_score: str = "msp"
+    bootstrap: int = 0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The samples behind a report: ID first, then the OOD sets, as rows of one array."""
+
+    id: SampleSet
+    ood: Mapping[str, SampleSet]
+    split: Split
+    key: str = field(default="")
+
+    @property
+    def sets(self) -> dict[str, SampleSet]:
+        return {"": self.id, **self.ood}
+
+    @property
+    def slices(self) -> dict[str, slice]:
+        """Rows of each set; the ID set is named ""."""
+        out, start = {}, 0
+        for name, part in self.sets.items():
+            out[name] = slice(start, start + len(part))
+            start += len(part)
+        return out
+
+    @property
+    def shifts(self) -> dict[str, str]:
+        return {name: part.shift for name, part in self.ood.items()}
+
+    @property
+    def note(self) -> str:
+        """'500 of 4,000 validation samples; OOD: coat 250 of 1,000 (near), ...'"""
+        kind = "validation" if self.split == "val" else "test"
+        parts = [f"{len(p):,} of {p.total:,} {name} ({p.shift})" for name, p in self.ood.items()]
+        text = f"{len(self.id):,} of {self.id.total:,} {kind} samples"
+        return f"{text}; OOD: {', '.join(parts)}" if parts else f"{text}; no OOD set"
+
+
+def sample(data_name: str, options: Options | None = None) -> Sample:
+    """The stratified sample that reports use; the same for all sessions and pages."""
+    options = options or Options()
+    return _data.get(digest("sample", data_name, options.split, options.n), lambda: _sample(data_name, options))
+
+
+def _sample(data_name: str, options: Options) -> Sample:
+    bundle = data(data_name)
+    base = bundle.val if options.split == "val" else bundle.test
+    sources = bundle.ood_val if options.split == "val" else bundle.ood_test
+    each = -(-options.n // max(1, len(sources)))
+    ood = {name: part.sample(each) for name, part in sources.items()}
+    chosen = Sample(base.sample(options.n), ood, options.split)
+    key = digest(options.split, chosen.id.digest, *(part.digest for part in ood.values()))
+    return Sample(chosen.id, ood, options.split, key)
+
+
+# -- logits ----------------------------------------------------------------------------------
+
+
+def inputs(model_name: str, part: SampleSet) -> torch.Tensor:
+    """A set through the model's own preprocessing, (N, C, H, W). Not cached."""
+    view = model(model_name)
+    assert view.prepare is not None  # every loader sets it
+    return view.prepare(part)
+
+
+def evaluator(model_name: str, chosen: Sample) -> MaskEvaluator:
+    """The evaluator of a model on a sample; use it inside `infer` only."""
+    import torch
+    from hydra_core.fusion.evaluator import MaskEvaluator
+
+    def make() -> MaskEvaluator:
+        rows = torch.cat([inputs(model_name, part) for part in chosen.sets.values()])
+        return MaskEvaluator(model(model_name), rows, budget_mb=EVALUATOR_BUDGET_MB)
+
+    size = (EVALUATOR_BUDGET_MB + 64) * MIB
+    return _evaluators.get(digest("evaluator", model_name, chosen.key), make, lambda _: size)
+
+
+def logits(
+    model_name: str,
+    chosen: Sample,
+    masks: Sequence[HeadMask],
+    *,
+    progress: Progress | None = None,
+    cancel: threading.Event | None = None,
+) -> np.ndarray:
+    """Logits of masks on a sample, (M, N, C); only masks not seen before are computed.
+
+    N runs over ID and OOD samples: see `Sample.slices`.
+    """
+    keys = {mask: digest("logits", model_name, chosen.key, mask.text) for mask in masks}
+    missing = [mask for mask in keys if keys[mask] not in _logits]
+    fresh: dict[HeadMask, np.ndarray] = {}
+    if missing:
+        compute = lambda: evaluator(model_name, chosen).many(missing, progress=progress, cancel=cancel)  # noqa: E731
+        fresh = dict(zip(missing, np.asarray(infer(compute), dtype=np.float32), strict=True))
+        for mask, rows in fresh.items():
+            _logits.get(keys[mask], lambda rows=rows: rows)  # type: ignore[misc]
+    # a value may be gone by now where the cache is small: compute it once more
+    return np.stack([fresh[m] if m in fresh else _again(model_name, chosen, m, keys[m]) for m in masks])
+
+
+def _again(model_name: str, chosen: Sample, mask: HeadMask, key: str) -> np.ndarray:
+    return _logits.get(key, lambda: infer(lambda: np.asarray(evaluator(model_name, chosen).logits(mask), np.float32)))
+
+
+def is_ready(model_name: str, chosen: Sample, masks: Iterable[HeadMask]) -> bool:
+    """Whether the logits of all masks are at hand."""
+    return all(digest("logits", model_name, chosen.key, mask.text) in _logits for mask in masks)
+
+
+# -- reports, scores, cost -------------------------------------------------------------------
+
+
+def report(
+    model_name: str,
+    data_name: str,
+    plan: Plan,
+    options: Options | None = None,
+    *,
+    progress: Progress | None = None,
+    cancel: threading.Event | None = None,
+) -> Report:
+    """All metrics of the ensemble of a plan's members (mean of their softmaxes).
+
+    The members are exact: masking, slicing and fusing give the same logits (method.md, section 3).
+    """
+    options = options or Options()
+    chosen = sample(data_name, options)
+
+    def compute() -> Report:
+        from hydra_core.metrics import evaluate_logits
+
+        rows = logits(model_name, chosen, plan.masks, progress=progress, cancel=cancel)  # (M, N, C)
+        parts = {name: rows[:, where] for name, where in chosen.slices.items()}
+        ood = {name: part for name, part in parts.items() if name}
+        return evaluate_logits(
+            parts[""],
+            chosen.id.labels,
+            ood or None,
+            shifts=chosen.shifts,
+            bins=options.bins,
+            bins_kind=options.bins_kind,
+            ood_score=options.ood_score,
+            bootstrap=options.bootstrap,
+        )
+
+    return _results.get(digest("report", model_name, chosen.key, plan.text, options), compute)
+
+
+def probabilities(
+    model_name: str, data_name: str, plan: Plan, options: Options | None = None
+) -> tuple[Sample, dict[str, np.ndarray]]:
+    """Class probabilities of the ensemble a set: (sample, {"": (N, C), ood name: (N_o, C)})."""
+    chosen = sample(data_name, options)
+    rows = logits(model_name, chosen, plan.masks).astype(np.float64)  # (M, N, C)
+    e = np.exp(rows - rows.max(-1, keepdims=True))
+    mean = (e / e.sum(-1, keepdims=True)).mean(0)  # (N, C)
+    return chosen, {name: mean[where] for name, where in chosen.slices.items()}
+
+
+def scores(
+    model_name: str,
+    data_name: str,
+    criterion: str = "taylor",
+    *,
+    n: int = 500,
+    progress: Progress | None = None,
+    cancel: threading.Event | None = None,
+    **settings: Any,
+) -> HeadScores:
+    """Head scores of the unpruned model on validation samples, one row a layer."""
+    chosen = sample(data_name, Options(n=n))
+
+    def compute() -> HeadScores:
+        from hydra_core.heads.scores import score_heads
+
+        view = model(model_name)
+        return infer(
+            lambda: score_heads(
+                view, chosen.id, criterion, ood=chosen.ood, progress=progress, cancel=cancel, **settings
+            )
+        )
+
+    return _results.get(digest("scores", model_name, chosen.key, criterion, sorted(settings.items())), compute)
+
+
+def cost(model_name: str, plan: Plan | HeadMask) -> Cost:
+    """Parameters and multiply-adds of the fused ensemble of a plan (or of one pruned model)."""
+
+    def compute() -> Cost:
+        from hydra_core.cost import cost_of
+
+        return infer(lambda: cost_of(model(model_name), plan))
+
+    return _results.get(digest("cost", model_name, type(plan).__name__, plan.text), compute)
+
+
+# -- warm start ------------------------------------------------------------------------------
+
+_warm = threading.Lock()
+
+
+def warm_up() -> None:
+    """Load the default model, data and scores in the background, once a process."""
+    if _warm.acquire(blocking=False):
+        threading.Thread(target=_warm_up, name="warm-up", daemon=True).start()
+
+
+def _warm_up() -> None:
+    try:
+        name, data_name = default_model(), default_data()
+        report(name, data_name, Plan.full(shape(name)))
+        scores(name, data_name)
+    except Exception:  # the page that needs it will say what is wrong
+        return
