@@ -16,6 +16,7 @@ from hydra_core.errors import HydraError
 
 # keys under "hydra/" survive "Reset this page"
 SESSION, JOBS, PROBLEMS = "hydra/session", "hydra/jobs", "hydra/problems"
+PICTURES = "hydra/pictures"  # how charts are saved: "png" or "svg"
 
 
 def session() -> Session:
@@ -92,6 +93,7 @@ def sidebar() -> None:
         with st.popover("Copy link", icon=":material/link:", width="stretch"):
             st.caption("This link restores model, data, plan and page.")
             st.code(link(), language=None, wrap_lines=True)
+        picture_kind()
         st.caption(
             "Your settings live in the address of this page: reload it, bookmark it or send it. "
             "Nothing is stored on the server."
@@ -129,3 +131,17 @@ def _use_data() -> None:
         session().data = name
     except HydraError as error:
         report_problem(error)
+
+
+def picture_kind() -> None:
+    """The side bar's choice of how pictures are saved."""
+    st.segmented_control(
+        "Save pictures as",
+        ["png", "svg"],
+        default="png",
+        required=True,
+        key=PICTURES,
+        format_func=str.upper,
+        persist_state="session",
+        help="What the camera button of every chart saves.",
+    )

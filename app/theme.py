@@ -14,10 +14,10 @@ NOW, BEFORE, GAP = SKY, GREY, VERMILION
 MEMBERS = (BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, YELLOW, GREY)
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
-# cividis, ten stops: dark = low, bright = high, made for colour-blind eyes (Nunez et al. 2018)
-CIVIDIS = (
-    "#00224E", "#123570", "#3B496C", "#575D6D", "#707173",
-    "#8A8678", "#A59C74", "#C3B369", "#E1CC55", "#FEE838",
+# viridis, ten stops: dark = low, bright = high, even steps for colour-blind eyes too
+SEQUENTIAL = (
+    "#440154", "#482878", "#3E4989", "#31688E", "#26828E",
+    "#1F9E89", "#35B779", "#6ECE58", "#B5DE2B", "#FDE725",
 )  # fmt: skip
 DIVERGING = ("#0072B2", "#56B4E9", "#F2F2F2", "#E69F00", "#D55E00")
 
@@ -32,6 +32,6 @@ def rgba(colour: str, alpha: float) -> str:
     return f"rgba({','.join(map(str, rgb(colour)))},{alpha})"
 
 
-GRID_PALETTE = tuple(rgb(colour) for colour in CIVIDIS)
-COLORSCALE = [[i / (len(CIVIDIS) - 1), colour] for i, colour in enumerate(CIVIDIS)]
+GRID_PALETTE = tuple(rgb(colour) for colour in SEQUENTIAL)
+COLORSCALE = [[i / (len(SEQUENTIAL) - 1), colour] for i, colour in enumerate(SEQUENTIAL)]
 DIVERGING_SCALE = [[i / (len(DIVERGING) - 1), colour] for i, colour in enumerate(DIVERGING)]

@@ -1,0 +1,58 @@
+"""Which figures pages show, how they read, and where a report or a cost keeps them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.widgets import Card
+
+if TYPE_CHECKING:
+    from hydra_core.cost import Cost
+
+    from hydra_core.metrics import Report
+
+CALIBRATION: dict[str, Card] = {
+    "accuracy": Card("Accuracy", "high", "share", "Share of samples whose most probable class is the right one."),
+    "ece": Card(
+        "ECE", "low", "plain",
+        "Expected calibration error: mean gap between confidence and accuracy over bins of equal width, "
+        "each weighted by its samples. 0 is perfect.",
+    ),
+    "aece": Card("Adaptive ECE", "low", "plain", "As ECE, with bins that hold equally many samples."),
+    "nll": Card("NLL", "low", "plain", "Negative log-likelihood of the right class, in nats. Punishes sure mistakes."),
+    "brier": Card(
+        "Brier score", "low", "plain",
+        "Squared distance between the probabilities and the right answer, summed over classes.",
+    ),
+}  # fmt: skip
+OOD: dict[str, Card] = {
+    "auroc_near": Card(
+        "AUROC near OOD", "high", "share",
+        "Chance that a near-OOD sample (an unknown class of the same kind) looks more unfamiliar than a known one. "
+        "50 % is guessing.",
+    ),
+    "auroc_far": Card(
+        "AUROC far OOD", "high", "share",
+        "Chance that a far-OOD sample (another source altogether) looks more unfamiliar than a known one. "
+        "50 % is guessing.",
+    ),
+    "fpr95_near": Card(
+        "FPR95 near OOD", "low", "share", "Share of near-OOD samples let through when 95 % of the known ones are."
+    ),
+    "fpr95_far": Card(
+        "FPR95 far OOD", "low", "share", "Share of far-OOD samples let through when 95 % of the known ones are."
+    ),
+}  # fmt: skip
+COST: dict[str, Card] = {
+    "parameters": Card("Parameters", "low", "count", "Of the fused ensemble, pruned heads cut out."),
+    "macs": Card("Multiply-adds", "low", "count", "For one sample; layers that members share count once."),
+}  # fmt: skip
+ALL: dict[str, Card] = {**CALIBRATION, **OOD, **COST}
+
+
+def values_of(report: Report | None, cost: Cost | None = None) -> dict[str, float]:
+    """The cards' values, by name; what a report lacks (no OOD set) is left out."""
+    found = {} if report is None else {name: getattr(report, name, None) for name in (*CALIBRATION, *OOD)}
+    if cost is not None:
+        found |= {name: getattr(cost, name) for name in COST}
+    return {name: float(value) for name, value in found.items() if value is not None}

@@ -1,0 +1,189 @@
+"""Pieces that pages share: metric cards, figures with save buttons, tables with CSV, progress of long work."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from app import frame
+from app.charts.base import save_options
+from app.errors import guarded
+from app.jobs import Job
+
+T = TypeVar("T")
+
+
+# -- numbers ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Card:
+    """One figure of a report and how to read it.
+
+    Attributes:
+        better: which direction is an improvement.
+        style: "share" prints 0.913 as 91.3 %, "count" 1,234,567 as 1.23 M, "plain" four decimals.
+    """
+
+    label: str
+    better: Literal["high", "low"]
+    style: Literal["share", "count", "plain"] = "plain"
+    help: str = ""
+
+
+def number(value: float | None, style: str = "plain") -> str:
+    """A value as cards and tables print it; a dash where there is none."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    if style == "share":
+        return f"{100 * value:.1f} %"
+    return _count(value) if style == "count" else f"{value:.4f}"
+
+
+def change(now: float | None, before: float | None, style: str = "plain") -> str:
+    """The signed change as cards print it; "" where it rounds to nothing or is unknown."""
+    if now is None or before is None or not (math.isfinite(now) and math.isfinite(before)):
+        return ""
+    diff = now - before
+    if style == "share":
+        text = f"{100 * diff:+.1f} pt"
+    elif style == "count":
+        text = f"{100 * diff / before:+.1f} %" if before else f"{diff:+.0f}"
+    else:
+        text = f"{diff:+.4f}"
+    return "" if not any(c in "123456789" for c in text) else text
+
+
+def _count(value: float) -> str:
+    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.2f} {unit}"
+    return f"{value:.0f}"
+
+
+def metric_cards(
+    cards: Mapping[str, Card],
+    now: Mapping[str, float],
+    before: Mapping[str, float] | None = None,
+    *,
+    width: int = 152,
+) -> None:
+    """A row of cards that wraps; each with its change, an arrow for its direction and a word for its worth.
+
+    Args:
+        cards: what to show, by the name of the value.
+        now, before: values by name; missing ones are shown as a dash.
+    """
+    with st.container(horizontal=True, gap="small"):
+        for name, card in cards.items():
+            value = now.get(name)
+            delta = change(value, (before or {}).get(name), card.style)
+            rises = delta.startswith("+")
+            worth = "better" if rises == (card.better == "high") else "worse"
+            st.metric(
+                card.label,
+                number(value, card.style),
+                delta if delta else (0 if before is not None else None),
+                delta_color="normal" if card.better == "high" else "inverse",
+                delta_description=worth if delta else ("no change" if before is not None else None),
+                help=card.help or None,
+                border=True,
+                width=width,
+            )
+
+
+# -- pictures and tables -----------------------------------------------------------------------
+
+
+def show_figure(figure: go.Figure, name: str, alt: str, *, key: str | None = None, **options: Any) -> Any:
+    """A figure whose camera button saves `name`.png or .svg (side bar), with a text for screen readers."""
+    config = save_options(name, st.session_state.get(frame.PICTURES, "png"))
+    return st.plotly_chart(figure, key=key or f"figure/{name}", config=config, alt=alt, **options)
+
+
+def csv_button(table: pd.DataFrame, name: str, label: str = "CSV") -> None:
+    """A button that saves a table; the text is made on the click."""
+    st.download_button(
+        label,
+        lambda: table.to_csv(index=False).encode(),
+        file_name=f"{name}.csv",
+        mime="text/csv",
+        icon=":material/download:",
+        key=f"csv/{name}",
+        on_click="ignore",
+    )
+
+
+def show_table(table: pd.DataFrame, name: str, **options: Any) -> Any:
+    """A sortable table with a CSV button below."""
+    shown = st.dataframe(table, hide_index=True, key=f"table/{name}", **options)
+    csv_button(table, name)
+    return shown
+
+
+# -- long work -----------------------------------------------------------------------------------
+
+
+def start(key: str, work: Callable[[Job], T], title: str) -> Job:
+    """Run `work(job)` in a worker of this session; equal keys are run once. See `result_of`."""
+    return frame.jobs().run(key, work, title)
+
+
+def result_of(job: Job, *, patience: float = 1.0) -> Any | None:
+    """The result of a job, or None while it is not there (then its progress has been drawn).
+
+    Waits `patience` seconds first, so that quick work shows no bar at all. The page runs again
+    when the work ends.
+
+    Raises:
+        HydraError: the work failed; the page's guard shows it.
+    """
+    job.wait(patience if job.active else 0)
+    if job.state == "done":
+        return job.result
+    if job.error is not None:
+        frame.jobs().forget(job.key)  # so that "Try again" does
+        raise job.error
+    job_view(job)
+    return None
+
+
+def job_view(job: Job) -> None:
+    """Progress and a cancel button while a job runs, a way to run it again when it was cancelled."""
+    if job.state == "cancelled":
+        st.info(f"{job.title}: cancelled after {job.seconds:.0f} s.", icon=":material/block:")
+        st.button("Run again", key=f"job/{job.key}/again", on_click=frame.jobs().forget, args=(job.key,))
+        return
+
+    @st.fragment(run_every=0.5)
+    @guarded
+    def poll() -> None:
+        if not job.active:
+            st.rerun()
+        st.progress(job.fraction, text=f"{job.title}: {_status(job)}")
+        st.button(
+            "Cancel",
+            key=f"job/{job.key}/stop",
+            on_click=job.stop,
+            icon=":material/close:",
+            disabled=job.cancel.is_set(),
+        )
+
+    poll()
+
+
+def _status(job: Job) -> str:
+    if job.cancel.is_set():
+        return "stopping at the next step"
+    if job.state == "waiting":
+        return "waiting for other work to end"
+    seconds = time.monotonic() - job.started
+    left = f", about {seconds / job.fraction - seconds:.0f} s left" if job.fraction > 0.05 and seconds > 2 else ""
+    return f"{job.note or 'working'} ({seconds:.0f} s{left})"
