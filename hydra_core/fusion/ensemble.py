@@ -21,6 +21,7 @@ from hydra_core.fusion.grouped import MemberLoop, average, pack_members, same_mo
 from hydra_core.fusion.surgery import prune_model
 from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.models.attention import kind_of
+from hydra_core.models.blocks import carried, unchained
 from hydra_core.models.shadow import set_child, shadow
 from hydra_core.models.view import ModelView
 
@@ -57,11 +58,14 @@ class Branch(nn.Module):
         self.block, self.parents, self.before = block, tuple(parents), before
 
     def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        groups = len(self.parents)
-        rows = x.shape[0] // self.before
+        groups, more = len(self.parents), carried(self.block) - 1
+        rows = next(iter(_each(x))).shape[0] // self.before
         x = select_groups(x, self.parents, self.before)
         # arguments with one row a sample (attention masks) are the same for every group
-        args = tuple(_repeat(a, rows, groups) for a in args)
+        args = (
+            *(select_groups(a, self.parents, self.before) for a in args[:more]),
+            *(_repeat(a, rows, groups) for a in args[more:]),
+        )
         kwargs = {k: _repeat(v, rows, groups) for k, v in kwargs.items()}
         return self.block(x, *args, **kwargs)
 
@@ -72,8 +76,14 @@ class Branch(nn.Module):
             return getattr(super().__getattr__("block"), name)
 
 
-def select_groups(x: torch.Tensor, parents: Sequence[int], before: int) -> torch.Tensor:
-    """(before*B, ...) -> (len(parents)*B, ...): each new group starts from its parent's rows."""
+def _each(x: Any) -> list[torch.Tensor]:
+    return [x] if isinstance(x, torch.Tensor) else [t for item in x for t in _each(item)]
+
+
+def select_groups(x: Any, parents: Sequence[int], before: int) -> Any:
+    """(before*B, ...) -> (len(parents)*B, ...): each new group starts from its parent's rows. Lists: each tensor."""
+    if isinstance(x, list | tuple):
+        return type(x)(select_groups(item, parents, before) for item in x)
     if tuple(parents) == tuple(range(before)):
         return x
     if before == 1:
@@ -168,12 +178,14 @@ def fuse(
     for mask in plan:
         mask.check(view.shape)
     options = options or FusionOptions()
-    models = list(members) if members is not None else [prune_model(view, mask) for mask in plan]
+    models = list(members) if members is not None else [prune_model(view, mask, gate=True) for mask in plan]
     if len(models) != len(plan):
         raise HydraError("One fine-tuned model a mask", expected=len(plan), got=len(models))
     parts = [[model.get_submodule(path) for path in view.blocks] for model in models]
     if options.norms == "average" and members is not None:
         _average_norms(parts)
+    if unchained(view.module):
+        return _fuse_whole(view, plan, models, options)
     net, early, late = _skeleton(view, models, options)
     paths, groups, before = [0] * len(models), [], 1
     if early:  # embeddings differ: members part before the first block
@@ -191,6 +203,25 @@ def fuse(
         before = len(parents)
         groups.append(before)
     return HydraEnsemble(view, plan, net.eval().requires_grad_(False), paths, groups, options)
+
+
+def _fuse_whole(view: ModelView, plan: Plan, models: Sequence[nn.Module], options: FusionOptions) -> HydraEnsemble:
+    """Members as whole models, one after another; those that are the same run once."""
+    paths, _, firsts = _split([0] * len(models), models, options.share_trunk)
+    net = WholeModels([models[m] for m in firsts])
+    groups = [len(firsts)] * len(view.blocks)
+    return HydraEnsemble(view, plan, net.eval().requires_grad_(False), paths, groups, options)
+
+
+class WholeModels(nn.Module):
+    """Models that share nothing but the input: (B, ...) -> (G*B, C), member-major."""
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(models)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([member(x) for member in self.members])
 
 
 def _split(paths: Sequence[int], blocks: Sequence[nn.Module], share: bool) -> tuple[list[int], list[int], list[int]]:

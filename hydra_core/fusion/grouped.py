@@ -8,11 +8,13 @@ method.md section 3), a grouped norm, or, where the structure is not known, memb
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from hydra_core.models.blocks import carried
 from hydra_core.models.shadow import same_tensor
 
 
@@ -89,21 +91,39 @@ class MemberLoop(nn.Module):
         self.members = nn.ModuleList(members)
         self.groups = len(members)
 
-    def forward(self, x: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
-        rows = x.shape[0] // self.groups
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        stream = carried(self.members[0])
         outs = []
-        for g, (part, member) in enumerate(zip(x.chunk(self.groups), self.members, strict=True)):
-            own = [_rows(a, g, rows, x.shape[0]) for a in args]
-            named = {k: _rows(v, g, rows, x.shape[0]) for k, v in kwargs.items()}
-            outs.append(member(part, *own, **named))
-        return torch.cat(outs)
+        for g, member in enumerate(self.members):
+            own = [_part(a, g, self.groups) for a in args[:stream]]
+            rest = [_rows(a, args[0], g, self.groups) for a in args[stream:]]
+            named = {k: _rows(v, args[0], g, self.groups) for k, v in kwargs.items()}
+            outs.append(member(*own, *rest, **named))
+        return _join(outs)
 
 
-def _rows(value: object, g: int, rows: int, total: int) -> object:
-    """A member's rows of an argument that has one row a sample; anything else as it is."""
-    if isinstance(value, torch.Tensor) and value.ndim > 1 and value.shape[0] == total:
-        return value[g * rows : (g + 1) * rows]
-    return value
+def _part(value: Any, g: int, groups: int) -> Any:
+    """Member g's rows of a stream; of each tensor of a list."""
+    if isinstance(value, list | tuple):
+        return type(value)(_part(item, g, groups) for item in value)
+    return value.chunk(groups)[g]
+
+
+def _rows(value: Any, stream: Any, g: int, groups: int) -> Any:
+    """A member's rows of an argument with one row a sample (attention masks); anything else as it is.
+
+    Positions (T, d) or (H, T, d) may have as many rows as the batch by chance, so only four axes count.
+    """
+    batched = isinstance(value, torch.Tensor) and isinstance(stream, torch.Tensor) and value.ndim >= 4
+    return _part(value, g, groups) if batched and value.shape[0] == stream.shape[0] else value
+
+
+def _join(outs: Sequence[Any]) -> Any:
+    """Member-major outputs; of a tuple, each tensor (sizes and the like agree and stay)."""
+    first = outs[0]
+    if isinstance(first, list | tuple):
+        return type(first)(_join(items) for items in zip(*outs, strict=True))
+    return torch.cat(list(outs)) if isinstance(first, torch.Tensor) else first
 
 
 def same_module(modules: Sequence[nn.Module]) -> bool:

@@ -6,11 +6,12 @@ from torch import nn
 
 from hydra_core.errors import UnsupportedModel
 from hydra_core.heads.mask import HeadMask
+from hydra_core.models.attention import cut
 from hydra_core.models.shadow import set_child, shadow
 from hydra_core.models.view import ModelView
 
 
-def prune_model(view: ModelView, mask: HeadMask, *, own: bool = False) -> nn.Module:
+def prune_model(view: ModelView, mask: HeadMask, *, own: bool = False, gate: bool = False) -> nn.Module:
     """The native model with the mask's heads cut out of its weights.
 
     Rows of W_Q, W_K, W_V and columns of W_O are dropped; everything else is untouched. The
@@ -18,6 +19,7 @@ def prune_model(view: ModelView, mask: HeadMask, *, own: bool = False) -> nn.Mod
 
     Args:
         own: copy the untouched weights too (to train or save); otherwise they are shared with the view.
+        gate: where a layer cannot be cut, zero the columns of W_O instead: as exact, but not smaller.
 
     Raises:
         MaskError: the mask does not fit.
@@ -32,12 +34,12 @@ def prune_model(view: ModelView, mask: HeadMask, *, own: bool = False) -> nn.Mod
     for i, layer in enumerate(view.layers):
         if all(mask.rows[i]):
             continue
-        if layer.kind.slice is None:
+        if layer.kind.slice is None and not gate:
             raise UnsupportedModel(
                 f"{layer.path} cannot be cut",
                 expected="an attention kind with exact slicing",
                 got=layer.kind.name,
-                hint="Its heads can still be gated: use the mask itself, or fuse(..., gate=True).",
+                hint="Its heads can still be gated: use the mask itself, or prune_model(..., gate=True).",
             )
-        set_child(model, layer.path, layer.kind.slice(model.get_submodule(layer.path), mask.keep_index(i)))
+        set_child(model, layer.path, cut(layer.kind, model.get_submodule(layer.path), mask.keep_index(i)))
     return model

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from hydra_core.models.shadow import shadow
+
 Index = Sequence[int]
 
 
@@ -32,6 +34,8 @@ class AttentionKind:
         refuse: (module) -> a reason why heads of this module cannot be removed exactly, or "".
         grouped: whether a sliced module handles several members on its batch axis once its
             linears are grouped (see fusion.grouped); False: members run one after another.
+        owner: (module) -> head of each channel at the projection's input, (C,) long, -1 where a channel
+            belongs to no head. None: head-major, channel c belongs to head c // head_dim.
     """
 
     name: str
@@ -41,6 +45,7 @@ class AttentionKind:
     slice: Callable[[nn.Module, Index], nn.Module] | None = None
     refuse: Callable[[nn.Module], str] = lambda module: ""
     grouped: bool = True
+    owner: Callable[[nn.Module], torch.Tensor] | None = None
 
 
 _KINDS: list[AttentionKind] = []
@@ -54,6 +59,8 @@ def register(kind: AttentionKind) -> AttentionKind:
 
 def kind_of(module: nn.Module) -> AttentionKind | None:
     """The kind of an attention module, or None when it is not one we know."""
+    from hydra_core.models import families  # noqa: F401  (registers every family on first use)
+
     return next((kind for kind in _KINDS if kind.matches(module)), None)
 
 
@@ -110,34 +117,67 @@ def pad_to(kind: AttentionKind, module: nn.Module, heads: int) -> nn.Module | No
 
     Done by slicing with repeated indices (a copy of head 0) and zeroing the copies' projection columns.
     """
-    have, head_dim = kind.heads(module)
+    have, _ = kind.heads(module)
     if have == heads:
         return module
     if have == 0 or kind.slice is None or not kind.grouped:
         return None
     padded = kind.slice(module, [*range(have), *[0] * (heads - have)])
-    projection = padded.get_submodule(kind.proj(padded))
-    if not isinstance(projection, nn.Linear):
-        return None
-    with torch.no_grad():
-        projection.weight[:, have * head_dim :] = 0
-    return padded
+    return zero_heads(kind, padded, range(have))
+
+
+# -- cutting: physically where a kind can, by zero columns where it cannot ------------------------
+
+
+def owner_of(kind: AttentionKind, module: nn.Module) -> torch.Tensor:
+    """Head of each channel at the projection's input, (C,); -1 where a channel belongs to no head."""
+    if kind.owner is not None:
+        return kind.owner(module)
+    heads, head_dim = kind.heads(module)
+    return torch.arange(heads).repeat_interleave(head_dim)
+
+
+def zero_heads(kind: AttentionKind, module: nn.Module, keep: Index) -> nn.Module:
+    """A module of the same size whose projection does not read the other heads: exact for every kind.
+
+    All tensors but the projection's weight are shared with `module`.
+    """
+    owner = owner_of(kind, module)
+    gone = torch.nonzero((owner >= 0) & ~torch.isin(owner, torch.as_tensor(list(keep), dtype=torch.long)))[:, 0]
+    new = shadow(module)
+    projection = new.get_submodule(kind.proj(module))
+    weight = projection.weight.detach().clone()
+    inputs_first = isinstance(projection, nn.ConvTranspose2d)  # its weight is (in, out, k, k)
+    weight.index_fill_(0 if inputs_first else 1, gone.to(weight.device), 0.0)
+    projection.weight = nn.Parameter(weight, requires_grad=projection.weight.requires_grad)
+    return new
+
+
+def cut(kind: AttentionKind, module: nn.Module, keep: Index) -> nn.Module:
+    """The module without the other heads: smaller where the kind can be sliced, else by zero columns."""
+    if kind.slice is None:
+        return zero_heads(kind, module, keep)
+    if keep:
+        return kind.slice(module, keep)
+    # not every class runs with no heads at all: one stays and is not read
+    return zero_heads(kind, kind.slice(module, [0]), [])
 
 
 # -- timm's Attention: one fused qkv and a projection -------------------------------------------
 
 
+def class_path(module: nn.Module) -> str:
+    """Where a module's class is defined, e.g. "timm.layers.attention.Attention": matched without importing it."""
+    return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+def couples(module: nn.Module) -> bool:
+    """Whether a norm between the heads and the projection reads all heads at once (method.md, 1)."""
+    return not isinstance(getattr(module, "norm", None), nn.Identity | type(None))
+
+
 def _is_timm_attention(module: nn.Module) -> bool:
-    from timm.layers.attention import Attention
-
-    return type(module) is Attention
-
-
-def _couples(module: nn.Module) -> str:
-    """A norm between the heads and the projection reads all heads at once (method.md, 1)."""
-    if isinstance(getattr(module, "norm", None), nn.Identity | type(None)):
-        return ""
-    return "a norm between the heads and the output projection (scale_norm) couples all heads"
+    return class_path(module) == "timm.layers.attention.Attention"
 
 
 def _slice_timm_attention(module: nn.Module, keep: Index) -> nn.Module:
@@ -160,6 +200,15 @@ TIMM_ATTENTION = register(
         heads=lambda module: (module.num_heads, module.head_dim),
         proj=lambda module: "proj",
         slice=_slice_timm_attention,
-        refuse=_couples,
+    )
+)
+
+# The mask acts after the norm, so gating stays exact; a smaller module would change the norm's statistics.
+TIMM_ATTENTION_NORMED = register(
+    AttentionKind(
+        name="timm Attention with scale_norm",
+        matches=lambda module: _is_timm_attention(module) and couples(module),
+        heads=lambda module: (module.num_heads, module.head_dim),
+        proj=lambda module: "proj",
     )
 )

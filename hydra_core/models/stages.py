@@ -5,13 +5,15 @@ A `Stream` is the state between two blocks. Two ways to continue from one:
 - direct: blocks are called one after another with the arguments that the model gave its first
   block, and a known tail (norm, head) closes. Chosen only where a check at start shows that
   it gives the native logits bit for bit.
-- replay: the model's own forward runs; blocks before the start hand their input on, the block
-  just before it returns the stored state. Works for any model whose blocks keep their input's
-  shape, at the price of the embedding.
+- replay: the model's own forward runs; blocks before the start return blanks of the right shape, the
+  block just before it returns its stored output. Whether that is right from a given block on is
+  checked on one sample (a model may read an early block late); where it is not, the stream only
+  remembers its gates and the forward runs anew. Slower, never wrong.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,7 @@ from torch import nn
 
 from hydra_core.errors import MaskError
 from hydra_core.heads.mask import HeadMask
+from hydra_core.models.attention import owner_of
 from hydra_core.models.shadow import set_child, shadow
 
 if TYPE_CHECKING:
@@ -30,33 +33,46 @@ Gates = Sequence[torch.Tensor | None]  # one a layer of heads: (H,), (B, H), or 
 
 
 class _Stop(Exception):
-    """Leaves a native forward early, carrying the arguments of the block it reached."""
+    """Leaves a native forward early, carrying the arguments of the first block or the output of a later one."""
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.call = (args, kwargs)
+    def __init__(self, found: Any) -> None:
+        self.found = found
 
 
 class _Gate:
     """Multiplies the input of one output projection by the gates of its heads."""
 
-    def __init__(self, head_dim: int) -> None:
-        self.head_dim = head_dim
+    def __init__(self, owner: torch.Tensor, axis: int) -> None:
+        self.owner = owner  # (C,): head of each channel, -1 for channels of no head
+        self.axis = axis  # of the channels: -1, or 1 before a convolution
+        self.shared = bool((owner < 0).any())
         self.value: torch.Tensor | None = None
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if self.value is None:
             return None
-        z = args[0]  # (B', ..., H * d_h)
-        gate = self.value.to(z.dtype).repeat_interleave(self.head_dim, -1)  # (H,) -> (H * d_h,)
+        z = args[0]  # (B', ..., C), or (B', C, ...) before a convolution
+        gate = self.value.to(z.dtype)
+        if self.shared:
+            gate = torch.cat([gate, torch.ones_like(gate[..., :1])], -1)  # index -1: channels of no head stay
+        gate = gate[..., self.owner]  # (H,) -> (C,), (B, H) -> (B, C)
         if gate.ndim == 2:
             # windows sit batch-major on the first axis: every sample's rows share its gates
             gate = gate.repeat_interleave(z.shape[0] // gate.shape[0], 0)
-            gate = gate.view(gate.shape[0], *(1,) * (z.ndim - 2), gate.shape[1])
-        return (z * gate, *args[1:])
+        shape = [1] * z.ndim
+        shape[self.axis] = gate.shape[-1]
+        if gate.ndim == 2:
+            shape[0] = gate.shape[0]
+        return (z * gate.view(shape), *args[1:])
+
+
+def channel_axis(projection: nn.Module) -> int:
+    """Where a projection's input has its channels: convolutions read (B, C, H, W)."""
+    return 1 if isinstance(projection, nn.Conv1d | nn.Conv2d | nn.ConvTranspose2d) else -1
 
 
 class _Slot(nn.Module):
-    """Stands where a block stood: runs it, skips it, returns a stored state, or stops before it."""
+    """Stands where a block stood: runs it, returns a blank or a stored output, or stops before or after it."""
 
     def __init__(self, block: nn.Module) -> None:
         super().__init__()
@@ -67,9 +83,11 @@ class _Slot(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if self.mode == "run":
             return self.block(*args, **kwargs)
-        if self.mode == "stop":
-            raise _Stop(args, kwargs)
-        return self.stored if self.mode == "stored" else args[0]
+        if self.mode == "before":
+            raise _Stop((args, kwargs))
+        if self.mode == "after":
+            raise _Stop(self.block(*args, **kwargs))
+        return _fresh(self.stored)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -87,6 +105,7 @@ class Stream:
         at: index of the next block.
         x: the model's input (B, ...), needed by replay only.
         args, kwargs: what the model hands its blocks beside the stream (rope, masks).
+        behind: gates of the blocks passed, where the state cannot be kept (see replay above).
     """
 
     hidden: Any
@@ -94,6 +113,7 @@ class Stream:
     x: torch.Tensor
     args: tuple[Any, ...] = ()
     kwargs: tuple[tuple[str, Any], ...] = ()
+    behind: Gates | None = None
 
     @property
     def nbytes(self) -> int:
@@ -108,6 +128,20 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return []
 
 
+def _fresh(value: Any) -> Any:
+    """A copy, so that a model that works in place does not spoil a stored state."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    return type(value)(_fresh(item) for item in value) if isinstance(value, list | tuple) else value
+
+
+def _blank(like: Any, rows: int) -> Any:
+    """Zeros in the form of a block's output for one sample, for `rows` samples."""
+    if isinstance(like, torch.Tensor):
+        return like.new_zeros((like.shape[0] * rows, *like.shape[1:]))
+    return type(like)(_blank(item, rows) for item in like) if isinstance(like, list | tuple) else like
+
+
 class Stages:
     """A runner over a private shadow of one view. Not for use by two threads at once."""
 
@@ -115,14 +149,19 @@ class Stages:
         self.view = view
         self.model = shadow(view.module)
         self.slots = [_Slot(self.model.get_submodule(path)) for path in view.blocks]
-        self.gates = [_Gate(layer.head_dim) for layer in view.layers]
-        for layer, gate in zip(view.layers, self.gates, strict=True):
-            self.model.get_submodule(layer.proj).register_forward_pre_hook(gate)
+        self.gates = []
+        for layer in view.layers:
+            projection = self.model.get_submodule(layer.proj)
+            owner = owner_of(layer.kind, self.model.get_submodule(layer.path)).to(view.device)
+            self.gates.append(_Gate(owner, channel_axis(projection)))
+            projection.register_forward_pre_hook(self.gates[-1])
         for path, slot in zip(view.blocks, self.slots, strict=True):
             set_child(self.model, path, slot)
         self.layers_of = [[i for i, y in enumerate(view.layers) if y.block == b] for b in range(len(view.blocks))]
         self._tail: Callable[[Any], torch.Tensor] | None = None
         self._checked = False
+        self._outputs: dict[torch.Size, tuple[torch.Tensor, list[Any]]] = {}  # input shape -> (logits, blocks' outputs)
+        self._kept: dict[tuple[torch.Size, int], bool] = {}  # (input shape, block) -> whether replay is right
 
     # -- whole forwards ----------------------------------------------------------------------
 
@@ -147,7 +186,9 @@ class Stages:
 
     def start(self, x: torch.Tensor) -> Stream:
         """The stream before the first block."""
-        return self._until(x, 0, None, [None] * len(self.gates))
+        if not self.direct(x):
+            return Stream(None, 0, x, behind=[None] * len(self.gates))
+        return self._first(x)
 
     def advance(self, stream: Stream, stop: int, gates: Gates) -> Stream:
         """The stream before block `stop`, from an earlier one."""
@@ -157,16 +198,17 @@ class Stages:
             return stream
         if self.direct(stream.x):
             return self._call_blocks(stream, stop, gates)
-        if stop == len(self.slots):
-            return self._last(stream, gates)
-        return self._until(stream.x, stop, stream, gates)
+        gates = self._merged(stream, gates)
+        if not self._replays(stop, stream.x):
+            return Stream(None, stop, stream.x, behind=gates)
+        return self._until(stream, stop, gates)
 
     def finish(self, stream: Stream, gates: Gates) -> torch.Tensor:
         """Logits (B, C) from any stream."""
         if self.direct(stream.x):
             assert self._tail is not None
             return self._tail(self._call_blocks(stream, len(self.slots), gates).hidden)
-        with _Setting(self, gates, stream):
+        with _Setting(self, self._merged(stream, gates), stream):
             return self.model(stream.x)
 
     def _call_blocks(self, stream: Stream, stop: int, gates: Gates) -> Stream:
@@ -176,27 +218,70 @@ class Stages:
                 hidden = self.slots[b].block(hidden, *stream.args, **dict(stream.kwargs))
         return replace(stream, hidden=hidden, at=stop)
 
-    def _until(self, x: torch.Tensor, stop: int, stream: Stream | None, gates: Gates) -> Stream:
+    # -- replay --------------------------------------------------------------------------------
+
+    def _merged(self, stream: Stream, gates: Gates) -> Gates:
+        """A stream without a state brings the gates of the blocks it has passed."""
+        if stream.behind is None:
+            return gates
+        layers = zip(self.view.layers, stream.behind, gates, strict=True)
+        return [old if layer.block < stream.at else new for layer, old, new in layers]
+
+    def _until(self, stream: Stream, stop: int, gates: Gates) -> Stream:
+        """The stream after block `stop` - 1, kept as that block's output."""
         with _Setting(self, gates, stream):
-            self.slots[stop].mode = "stop"
+            self.slots[stop - 1].mode = "after"
+            try:
+                self.model(stream.x)
+            except _Stop as reached:
+                return Stream(reached.found, stop, stream.x)
+        raise RuntimeError(f"{self.view.name}: block {stop - 1} was never called")
+
+    def _replays(self, stop: int, x: torch.Tensor) -> bool:
+        """Whether the native logits come back from the state before block `stop`; found out once, on one sample."""
+        key = (x.shape[1:], stop)
+        if key not in self._kept:
+            with torch.no_grad():
+                self._kept[key] = self._comes_back(stop, x[:1])
+        return self._kept[key]
+
+    def _comes_back(self, stop: int, x: torch.Tensor) -> bool:
+        want, outputs = self.outputs(x)
+        if not outputs:
+            return False
+        stream = Stream(outputs[stop - 1], stop, x)
+        try:
+            with _Setting(self, [None] * len(self.gates), stream):
+                got = self.model(x)
+        except (
+            RuntimeError,
+            TypeError,
+            ValueError,
+            IndexError,
+            AssertionError,
+        ):  # blanks do not fit what the model does with them
+            return False
+        return same_values(got, want)
+
+    def outputs(self, x: torch.Tensor) -> tuple[torch.Tensor, list[Any]]:
+        """(logits, output of every block or none where they run in another order) for one sample of this shape."""
+        if x.shape[1:] not in self._outputs:
+            with torch.no_grad():
+                logits, calls = self._record(x[:1])
+            in_order = [b for b, *_ in calls] == list(range(len(self.slots)))
+            self._outputs[x.shape[1:]] = (logits, [_fresh(out) for *_, out in calls] if in_order else [])
+        return self._outputs[x.shape[1:]]
+
+    def _first(self, x: torch.Tensor) -> Stream:
+        """The stream before the first block, with all that the model hands it."""
+        with _Setting(self, [None] * len(self.gates)):
+            self.slots[0].mode = "before"
             try:
                 self.model(x)
             except _Stop as reached:
-                (hidden, *args), kwargs = reached.call
-                return Stream(hidden, stop, x, tuple(args), tuple(kwargs.items()))
-        raise RuntimeError(f"{self.view.name}: block {stop} was never called")
-
-    def _last(self, stream: Stream, gates: Gates) -> Stream:
-        """Replay to the very end: keep what the last block returns."""
-        kept: list[Any] = []
-        last = self.slots[-1]
-        handle = last.register_forward_hook(lambda module, args, output: kept.append(output))
-        try:
-            with _Setting(self, gates, stream):
-                self.model(stream.x)
-        finally:
-            handle.remove()
-        return replace(stream, hidden=kept[0], at=len(self.slots))
+                (hidden, *args), kwargs = reached.found
+                return Stream(hidden, 0, x, tuple(args), tuple(kwargs.items()))
+        raise RuntimeError(f"{self.view.name}: the first block was never called")
 
     # -- the direct way ------------------------------------------------------------------------
 
@@ -213,7 +298,7 @@ class Stages:
             return None
         none: Gates = [None] * len(self.gates)
         want = self.forward_gated(x, none)
-        first = self._until(x, 0, None, none)
+        first = self._first(x)
         for tail in _known_tails(self.model):
             try:
                 got = tail(self._call_blocks(first, len(self.slots), none).hidden)
@@ -223,32 +308,43 @@ class Stages:
                 return tail
         return None
 
-    def _calls_alike(self, x: torch.Tensor) -> bool:
-        """Whether every block gets the previous block's output and otherwise the same arguments."""
-        calls: list[tuple[Any, Any, Any]] = []
-        handles = [
-            slot.register_forward_hook(
-                lambda module, args, kwargs, out: calls.append((args, kwargs, out)), with_kwargs=True
-            )
-            for slot in self.slots
-        ]
+    def _record(self, x: torch.Tensor) -> tuple[Any, list[tuple[int, Any, Any, Any]]]:
+        """(logits, [(block, args, kwargs, output)] in the order of calls) of one native forward."""
+        calls: list[tuple[int, Any, Any, Any]] = []
+
+        def note(b: int) -> Callable[..., None]:
+            return lambda module, args, kwargs, out: calls.append((b, args, kwargs, out))
+
+        handles = [slot.register_forward_hook(note(b), with_kwargs=True) for b, slot in enumerate(self.slots)]
         try:
-            self.forward_gated(x, [None] * len(self.gates))
+            return self.forward_gated(x, [None] * len(self.gates)), calls
         finally:
             for handle in handles:
                 handle.remove()
-        if len(calls) != len(self.slots) or not isinstance(calls[0][2], torch.Tensor):
+
+    def _calls_alike(self, x: torch.Tensor) -> bool:
+        """Whether every block gets the previous block's output and otherwise the same arguments."""
+        _, calls = self._record(x)
+        in_order = [b for b, *_ in calls] == list(range(len(self.slots)))
+        if not in_order or not isinstance(calls[0][3], torch.Tensor) or not calls[0][1]:
             return False
-        chained = all(after[0] and after[0][0] is before[2] for before, after in zip(calls, calls[1:], strict=False))
-        (_, *extra), kwargs, _ = calls[0][0], calls[0][1], calls[0][2]
+        pairs = itertools.pairwise(calls)
+        chained = all(args and args[0] is before for (*_, before), (_, args, *_) in pairs)
+        _, (_, *extra), kwargs, _ = calls[0]
         same = all(
             len(args) - 1 == len(extra)
             and all(a is b for a, b in zip(args[1:], extra, strict=True))
             and keywords.keys() == kwargs.keys()
             and all(keywords[k] is kwargs[k] for k in kwargs)
-            for args, keywords, _ in calls
+            for _, args, keywords, _ in calls
         )
         return chained and same
+
+
+def same_values(a: Any, b: Any) -> bool:
+    """Whether two outputs (tensors, or lists of them) agree bit for bit."""
+    x, y = _tensors(a), _tensors(b)
+    return len(x) == len(y) > 0 and all(p.shape == q.shape and torch.equal(p, q) for p, q in zip(x, y, strict=True))
 
 
 def _known_tails(model: nn.Module) -> list[Callable[[Any], torch.Tensor]]:
@@ -268,14 +364,15 @@ class _Setting:
         self.stages, self.values, self.stream = stages, gates, stream
 
     def __enter__(self) -> None:
-        for gate, value in zip(self.stages.gates, self.values, strict=True):
+        stream, stages = self.stream, self.stages
+        replayed = stream is not None and stream.behind is None and stream.at > 0
+        outputs = stages.outputs(stream.x)[1] if stream is not None and replayed else []
+        for gate, value in zip(stages.gates, self.values, strict=True):
             gate.value = value
-        if self.stream is not None:
-            for b in range(self.stream.at):
-                self.stages.slots[b].mode = "skip"
-            if self.stream.at:
-                before = self.stages.slots[self.stream.at - 1]
-                before.mode, before.stored = "stored", self.stream.hidden
+        for b, output in enumerate(outputs[: stream.at] if stream is not None else []):
+            last = b == stream.at - 1  # type: ignore[union-attr]
+            slot = stages.slots[b]
+            slot.mode, slot.stored = "stored", stream.hidden if last else _blank(output, stream.x.shape[0])  # type: ignore[union-attr]
 
     def __exit__(self, *exc: object) -> None:
         for gate in self.stages.gates:

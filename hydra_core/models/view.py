@@ -12,7 +12,8 @@ from torch import nn
 
 from hydra_core.errors import UnsupportedModel
 from hydra_core.heads.mask import HeadMask
-from hydra_core.models.attention import AttentionKind, kind_of
+from hydra_core.models.attention import AttentionKind, class_path, kind_of
+from hydra_core.models.blocks import ENCLOSING
 from hydra_core.models.shadow import freeze, shadow
 
 if TYPE_CHECKING:
@@ -157,13 +158,27 @@ def unknown_reason(module: nn.Module) -> str:
 
 
 # attention that pools or reads out rather than carrying the residual stream: left as it is
-IGNORED = {"AttentionPoolLatent", "AttentionPool2d", "RotAttentionPool2d", "AttentionalPooler"}
+IGNORED = {
+    "AttentionPoolLatent",
+    "AttentionPool2d",
+    "RotAttentionPool2d",
+    "AttentionalPooler",
+    # tables of positions that only remember how many heads there are
+    "RelPosMlp",
+    "RelPosBias",
+    "RelPosBiasTf",
+    "RotaryEmbeddingMixed",
+}
 
 
 def block_path(root: nn.Module, attention: str) -> str:
     """The residual block around an attention module: its nearest ancestor that sits in a list of blocks."""
     parts = attention.split(".")
-    for cut in range(len(parts) - 1, 0, -1):
+    for cut in range(1, len(parts)):
+        if class_path(root.get_submodule(".".join(parts[:cut]))) in ENCLOSING:
+            return ".".join(parts[:cut])
+    itself = type(root.get_submodule(attention)).__name__.endswith("Block")  # attention and MLP in one module
+    for cut in range(len(parts) - (not itself), 0, -1):
         owner = root.get_submodule(".".join(parts[: cut - 1])) if cut > 1 else root
         in_list = isinstance(owner, nn.ModuleList | nn.Sequential | nn.ModuleDict)
         # parallel branches (blocks.3.attns.0) sum INSIDE a block: climb on

@@ -1,0 +1,15 @@
+"""Attention families of timm: each module registers the kinds of one family."""
+
+from hydra_core.models.families import (  # noqa: F401
+    channel,
+    classattn,
+    convolutional,
+    levit,
+    maxxvit,
+    multiscale,
+    parallel,
+    plain,
+    relpos,
+    rope,
+    windows,
+)
