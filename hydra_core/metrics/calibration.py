@@ -144,7 +144,7 @@ class CalibrationErrors:
         first = np.searchsorted(ranked, ranked, side="left")  # where the tie that a sample belongs to starts
         sorted_weight = weight[:, order]
         below = np.cumsum(sorted_weight, axis=1)  # (B, N) samples up to and with this one
-        total = int(round(below[0, -1]))
+        total = round(below[0, -1])
         at = total * np.arange(1, self.bins) // self.bins
         gaps = np.zeros((len(weight), len(ranked) + 1))
         np.cumsum(sorted_weight * self._gaps[order], axis=1, out=gaps[:, 1:])

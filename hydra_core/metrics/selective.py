@@ -63,7 +63,7 @@ def aurc(confidence: Any, correct: Any) -> float:
 
 
 def excess_aurc(confidence: Any, correct: Any) -> float:
-    """AURC minus that of a perfect ranking with the same number of errors: 0 where no wrong answer outranks a right one.
+    """AURC minus that of a perfect ranking with as many errors: 0 where no wrong answer outranks a right one.
 
     Examples:
         >>> excess_aurc([0.9, 0.8, 0.6], [1, 1, 0])
@@ -85,7 +85,7 @@ def aurc_weighted(confidence: np.ndarray, correct: np.ndarray, weight: np.ndarra
     seen, seen_wrong = np.cumsum(size, axis=1), np.cumsum(wrong, axis=1)
     before, before_wrong = seen - size, seen_wrong - wrong
     rate = np.divide(wrong, size, out=np.zeros_like(wrong), where=size > 0)
-    total = int(round(seen[0, -1]))
+    total = round(seen[0, -1])
     harmonic = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, total + 1))])
     steps = harmonic[seen.round().astype(np.int64)] - harmonic[before.round().astype(np.int64)]
     area = (wrong + (before_wrong - before * rate) * steps).sum(axis=1) / total
