@@ -94,7 +94,7 @@ class ZipContainer:
     def read(self, entry: Entry) -> bytes:
         """The bytes of a member, never more than the limit whatever its header declares."""
         try:
-            with self._lock, self._zip.open(entry.key) as member:  # type: ignore[call-overload]  # our own listing
+            with self._lock, self._zip.open(entry.key) as member:  # type: ignore[arg-type]  # our own listing
                 data = member.read(self.limits.file_bytes + 1)
         except (NotImplementedError, RuntimeError):
             raise UploadError("packed in a way that cannot be read") from None
