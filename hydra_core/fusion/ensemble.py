@@ -264,7 +264,9 @@ def fuse_blocks(blocks: Sequence[nn.Module], options: FusionOptions) -> nn.Modul
 
 def mlp_names(block: nn.Module) -> list[str]:
     """Children of a block that hold no attention and at least one linear: its MLPs."""
-    names = []
+    names: list[str] = []
+    if kind_of(block):  # one module holds both: its linears are not an MLP's alone
+        return names
     for name, child in block.named_children():
         has_attention = any(kind_of(m) for m in child.modules())
         if not has_attention and any(isinstance(m, nn.Linear) for m in child.modules()):

@@ -17,16 +17,30 @@ ENCLOSING = {
     "timm.models.mobilevit.MobileVitBlock",
     "timm.models.crossvit.MultiScaleBlock",  # two branches that exchange class tokens
     "timm.models.gcvit.GlobalContextVitStage",  # a global query is computed once a stage
+    "timm.models.pvt_v2.PyramidVisionTransformerStage",
+    "timm.models.pit.Transformer",
+    "timm.models.metaformer.MetaFormerStage",
 }
 
 # Number of leading arguments with one row (or a batch-major group of rows) a sample, where it is not one.
 CARRIED = {"timm.models.tnt.Block": 2, "timm.models.cait.LayerScaleBlockClassAttn": 2}
+
+_BATCH = "the model reads the batch size before its blocks and shapes their output by it"
 
 # Models whose blocks are not one chain: an early block's output is read again later, next to streams that
 # have branched since. Their members run one after another as whole models.
 UNCHAINED = {
     "timm.models.cait.Cait": "class attention reads the patch tokens of the trunk again in every block",
     "timm.models.coat.CoaT": "parallel blocks read four scales at once",
+    "timm.models.mobilenetv5.MobileNetV5": "the head reads two scales at once",
+    "timm.models.mobilenetv5.MobileNetV5Encoder": "the head reads two scales at once",
+    "timm.models.twins.Twins": _BATCH,
+    "timm.models.qwen3_vit.Qwen3VitClassifier": _BATCH,
+    "timm.models.qwen3_vit.Qwen3VitEncoder": _BATCH,
+    "timm.models.deepseek_vit.DeepseekVitClassifier": _BATCH,
+    "timm.models.deepseek_vit.DeepseekVitEncoder": _BATCH,
+    "timm.models.gemma4_vit.Gemma4VitClassifier": "positions are computed for each image before the blocks",
+    "timm.models.gemma4_vit.Gemma4VitEncoder": "positions are computed for each image before the blocks",
 }
 
 

@@ -114,12 +114,12 @@ def build_view(name: str, module: nn.Module, **extra: object) -> ModelView:
             expected="softmax self-attention whose heads meet only at an output projection",
             got=reasons or "no attention module with heads",
         )
-    blocks = list(dict.fromkeys(block_path(module, path) for path, _ in found))
+    blocks = outermost([block_path(module, path) for path, _ in found])
     layers = []
     for path, kind in found:
         attention = module.get_submodule(path)
         heads, head_dim = kind.heads(attention)
-        block = blocks.index(block_path(module, path))
+        block = next(b for b, block in enumerate(blocks) if f"{path}.".startswith(f"{block}."))
         layers.append(HeadLayer(path, f"{path}.{kind.proj(attention)}", block, heads, head_dim, kind))
     return ModelView(name=name, module=module, layers=tuple(layers), blocks=tuple(blocks), **extra)  # type: ignore[arg-type]
 
@@ -185,6 +185,12 @@ def block_path(root: nn.Module, attention: str) -> str:
         if in_list and parts[cut - 2 : cut - 1] != ["attns"]:
             return ".".join(parts[:cut])
     return ".".join(parts[:-1]) or attention
+
+
+def outermost(paths: Sequence[str]) -> list[str]:
+    """Paths without repeats and without those that lie inside another (attention between blocks: a stage is one)."""
+    distinct = list(dict.fromkeys(paths))
+    return [p for p in distinct if not any(p.startswith(f"{other}.") for other in distinct)]
 
 
 def stacked_gates(masks: Sequence[HeadMask], layer: int) -> torch.Tensor:
