@@ -1,0 +1,38 @@
+"""Data sets by name: "demo/fashion", and those that were added in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hydra_core.data.sets import DataBundle
+from hydra_core.errors import UnknownNameError
+
+
+def _fashion() -> DataBundle:
+    from hydra_core.data.demo import load_fashion
+
+    return load_fashion()
+
+
+DATA: dict[str, Callable[[], DataBundle]] = {"demo/fashion": _fashion}
+
+
+def register_data(name: str, load: Callable[[], DataBundle]) -> None:
+    """Add a data set under a name."""
+    DATA[name] = load
+
+
+def load_data(name: str) -> DataBundle:
+    """A data set with named splits: val, test, and OOD sets for validation and for test.
+
+    Raises:
+        UnknownNameError: no such data set; the text names the nearest.
+    """
+    if name not in DATA:
+        raise UnknownNameError("data set", name, DATA)
+    return DATA[name]()
+
+
+def list_data() -> list[str]:
+    """Names of the data sets at hand."""
+    return list(DATA)

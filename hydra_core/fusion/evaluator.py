@@ -1,0 +1,251 @@
+"""Many masks on one set of samples: what masks share is computed once (method.md, section 3).
+
+Masks form a prefix tree over the blocks. It is walked depth first, chunk by chunk of samples, so
+that at any time only one stream a level of one branch is held: memory does not grow with the
+number of masks. Single masks keep the streams of the last ones: a toggle in layer l restarts at l.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from hydra_core.errors import BudgetError, Cancelled, DataError
+from hydra_core.heads.mask import HeadMask
+from hydra_core.models.shortcuts import Shortcuts
+from hydra_core.models.stages import Gates, Stream
+from hydra_core.models.view import ModelView
+
+Progress = Callable[[float, str], None]
+MIB = 1 << 20
+
+
+class _Spine:
+    """Streams of the last masks on one chunk, keyed by the kept heads of all blocks before; the oldest leave."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.used = room, 0
+        self.streams: OrderedDict[tuple, Stream] = OrderedDict()
+
+    def longest(self, prefixes: Sequence[tuple]) -> Stream | None:
+        for prefix in reversed(prefixes):
+            if prefix in self.streams:
+                self.streams.move_to_end(prefix)
+                return self.streams[prefix]
+        return None
+
+    def keep(self, prefix: tuple, stream: Stream) -> None:
+        size = stream.nbytes
+        if size > self.room or prefix in self.streams:
+            return
+        while self.used + size > self.room:
+            _, old = self.streams.popitem(last=False)
+            self.used -= old.nbytes
+        self.streams[prefix] = stream
+        self.used += size
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """A distinct mask and its place in the answer."""
+
+    index: int
+    mask: HeadMask
+    gates: Gates
+
+
+class MaskEvaluator:
+    """Logits of any masks of one model on fixed samples.
+
+    Args:
+        view: the model.
+        inputs: preprocessed samples, (N, C, H, W) for images; or what the view's `prepare` gives.
+        budget_mb: memory for streams, in MiB, whatever the number of masks.
+        chunk: samples that go through together; None: chosen so that the working set is small enough
+            to be quick and to fit the budget.
+
+    Raises:
+        DataError: no samples.
+        BudgetError: not even one sample fits.
+    """
+
+    def __init__(self, view: ModelView, inputs: torch.Tensor, *, budget_mb: float = 1024, chunk: int | None = None):
+        if not len(inputs):
+            raise DataError("There are no samples to evaluate", expected="one or more")
+        self.view, self.inputs, self.budget = view, inputs, int(budget_mb * MIB)
+        self._lock = threading.Lock()
+        self.stream_bytes = self._measure()
+        self.chunk = chunk or self._choose_chunk()
+        self._parts = list(inputs.split(self.chunk))
+        self._spines = [_Spine(self.budget // len(self._parts)) for _ in self._parts]
+        self.peak = 0  # bytes of streams held at once by the last `many`
+        self._held = 0
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @torch.inference_mode()
+    def _measure(self) -> int:
+        """Bytes of one sample's stream, from one sample."""
+        stages = self.view.stages()
+        one = self.inputs[:1].to(self.view.device)
+        start = stages.start(one)
+        size = start.nbytes
+        if not size:  # replay: the state is known after the first block
+            size = stages.advance(start, 1, [None] * len(self.view.layers)).nbytes
+        return max(1, size)
+
+    def _choose_chunk(self) -> int:
+        # one stream and one set of heads' outputs a level, and the widest layer's working set
+        levels = 2 * (len(self.view.blocks) + 1) + 12
+        fits = self.budget // (levels * self.stream_bytes)
+        if fits < 1:
+            raise BudgetError(
+                "One sample does not fit the memory budget",
+                expected=f"{levels * self.stream_bytes / MIB:.0f} MiB or more",
+                got=f"{self.budget / MIB:.0f} MiB",
+                hint="Raise the budget or use a smaller model.",
+            )
+        quick = max(1, QUICK_BYTES // self.stream_bytes)
+        return int(min(fits, quick, len(self.inputs)))
+
+    # -- one mask ------------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def logits(self, mask: HeadMask | None = None) -> np.ndarray:
+        """Logits (N, C) under a mask; restarts where the mask departs from the last ones."""
+        mask = HeadMask.full(self.view.shape) if mask is None else mask.check(self.view.shape)
+        stages = self.view.stages()
+        gates = stages.gates_of(mask)
+        with self._lock:
+            short = self._shortcuts()
+            outs = [self._along(part, spine, mask, gates, short) for part, spine in self._walk()]
+        return torch.cat(outs).float().cpu().numpy()
+
+    def _walk(self) -> Iterator[tuple[torch.Tensor, _Spine]]:
+        for part, spine in zip(self._parts, self._spines, strict=True):
+            yield part.to(self.view.device), spine
+
+    def _along(self, part: torch.Tensor, spine: _Spine, mask: HeadMask, gates: Gates, short: Shortcuts) -> torch.Tensor:
+        stages = short.stages
+        prefixes = [self._prefix(mask, b) for b in range(len(self.view.blocks))]
+        stream = spine.longest(prefixes)
+        if stream is None:
+            stream = stages.start(part)
+            spine.keep((), stream)
+        while stream.at < len(self.view.blocks) - 1:
+            stream = stages.advance(stream, stream.at + 1, gates)
+            spine.keep(prefixes[stream.at], stream)
+        return short.finish(stream, gates)
+
+    def _prefix(self, mask: HeadMask, block: int) -> tuple:
+        """The kept heads of all layers in blocks before `block`."""
+        return tuple(row for row, layer in zip(mask.rows, self.view.layers, strict=True) if layer.block < block)
+
+    def _shortcuts(self) -> Shortcuts:
+        """This thread's shortcuts; found out once a runner."""
+        stages = self.view.stages()
+        short = getattr(stages, "shortcuts", None)
+        if short is None:
+            short = Shortcuts(stages, self.inputs[:1].to(self.view.device))
+            stages.shortcuts = short  # type: ignore[attr-defined]
+        return short
+
+    # -- many masks ----------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def many(
+        self,
+        masks: Sequence[HeadMask],
+        *,
+        progress: Progress | None = None,
+        cancel: threading.Event | None = None,
+    ) -> np.ndarray:
+        """Logits (len(masks), N, C) of many masks, as a prefix tree.
+
+        Raises:
+            Cancelled: `cancel` was set.
+        """
+        masks = [mask.check(self.view.shape) for mask in masks]
+        distinct = list(dict.fromkeys(masks))
+        if len(distinct) <= FEW:
+            rows = {mask: self.logits(mask) for mask in distinct}
+            return np.stack([rows[mask] for mask in masks])
+        stages = self.view.stages()
+        leaves = [_Leaf(i, mask, stages.gates_of(mask)) for i, mask in enumerate(distinct)]
+        outs: list[list[torch.Tensor]] = [[] for _ in distinct]
+        with self._lock:
+            short = self._shortcuts()
+            self.peak = self._held = 0
+            total, done = len(self._parts) * len(distinct), 0
+            for part, spine in self._walk():
+                start = spine.longest([()]) or stages.start(part)
+                for leaf, logits in self._visit(start, leaves, short):
+                    if cancel is not None and cancel.is_set():
+                        raise Cancelled("The evaluation")
+                    outs[leaf.index].append(logits.float().cpu())
+                    done += 1
+                    if progress is not None:
+                        progress(done / total, f"{done} of {total} forward passes")
+        where = {mask: i for i, mask in enumerate(distinct)}
+        table = torch.stack([torch.cat(parts) for parts in outs]).numpy()
+        return table if len(distinct) == len(masks) else table[[where[mask] for mask in masks]]
+
+    def _visit(self, stream: Stream, leaves: Sequence[_Leaf], short: Shortcuts) -> Iterator[tuple[_Leaf, torch.Tensor]]:
+        """Depth first below one stream; `leaves` agree in every block before it."""
+        if len(leaves) == 1:
+            yield leaves[0], short.finish(stream, leaves[0].gates)
+            return
+        part = self._parting(leaves, stream.at)
+        stream = short.stages.advance(stream, part, leaves[0].gates)
+        with self._holding(stream, short.plain[part]):
+            groups = self._groups(leaves, part)
+            firsts = [group[0].gates for group in groups]
+            if all(len(group) == 1 for group in groups):
+                for group, logits in zip(groups, short.finish_each(stream, firsts), strict=True):
+                    yield group[0], logits
+                return
+            for group, after in zip(groups, short.branch(stream, firsts), strict=True):
+                yield from self._visit(after, group, short)
+
+    def _parting(self, leaves: Sequence[_Leaf], at: int) -> int:
+        """The first block at which the leaves' masks differ."""
+        for block in range(at, len(self.view.blocks)):
+            if len({self._rows(leaf.mask, block) for leaf in leaves}) > 1:
+                return block
+        raise AssertionError("distinct masks differ somewhere")
+
+    def _groups(self, leaves: Sequence[_Leaf], block: int) -> list[list[_Leaf]]:
+        groups: dict[tuple, list[_Leaf]] = {}
+        for leaf in leaves:
+            groups.setdefault(self._rows(leaf.mask, block), []).append(leaf)
+        return list(groups.values())
+
+    def _rows(self, mask: HeadMask, block: int) -> tuple:
+        return tuple(row for row, layer in zip(mask.rows, self.view.layers, strict=True) if layer.block == block)
+
+    def _holding(self, stream: Stream, with_heads: bool) -> _Held:
+        return _Held(self, stream.nbytes * (2 if with_heads else 1))
+
+
+class _Held:
+    """Counts the bytes of a stream while it is held."""
+
+    def __init__(self, owner: MaskEvaluator, size: int) -> None:
+        self.owner, self.size = owner, size
+
+    def __enter__(self) -> None:
+        self.owner._held += self.size
+        self.owner.peak = max(self.owner.peak, self.owner._held)
+
+    def __exit__(self, *exc: object) -> None:
+        self.owner._held -= self.size
+
+
+FEW = 2  # so few masks are a live what-if: keep their streams for the next toggle
+QUICK_BYTES = 3 * MIB  # one stream of a chunk: measured best where it and the MLP's hidden layer stay in cache

@@ -1,0 +1,107 @@
+"""Models by name: "demo/NAME", "timm/NAME", "open_clip/NAME", "hf/NAME". One loader a prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hydra_core.errors import DependencyError, UnknownNameError
+from hydra_core.models.view import ModelView
+
+PathLike = str | Path
+
+
+@dataclass(frozen=True)
+class Source:
+    """One family of names.
+
+    Attributes:
+        prefix: the part before the first slash.
+        about: one sentence for pickers.
+        load: (name after the slash, checkpoint, num_classes) -> view.
+        names: every name after the slash that exists.
+    """
+
+    prefix: str
+    about: str
+    load: Callable[[str, PathLike | None, int | None], ModelView]
+    names: Callable[[], Iterable[str]]
+
+
+SOURCES: dict[str, Source] = {}
+
+
+def register_source(source: Source) -> Source:
+    """Add a family of names."""
+    SOURCES[source.prefix] = source
+    return source
+
+
+def load_model(name: str, *, checkpoint: PathLike | None = None, num_classes: int | None = None) -> ModelView:
+    """A model by name, as a read-only view: layers, heads, preprocessing, a forward that takes masks.
+
+    Args:
+        name: "demo/fashion-vit", "timm/vit_tiny_patch16_224", ...; see `list_models`.
+        checkpoint: a safetensors (or, on your own machine, torch) file with the weights. None: the
+            model's pretrained weights where it has any, which needs the network on first use.
+        num_classes: size of the classifier; None: as the model or checkpoint has it.
+
+    Raises:
+        UnknownNameError: no such model; the text names the nearest.
+        UnsupportedModel: its heads cannot be pruned exactly.
+        CheckpointError: the weights do not fit, or cannot be fetched.
+    """
+    prefix, _, rest = str(name).partition("/")
+    if prefix not in SOURCES or not rest:
+        raise UnknownNameError("model", name, _some_names())
+    return SOURCES[prefix].load(rest, checkpoint, num_classes)
+
+
+def list_models(prefix: str | None = None) -> list[str]:
+    """Full names of all models, or of one family."""
+    sources = SOURCES.values() if prefix is None else [SOURCES[prefix]]
+    return [f"{source.prefix}/{name}" for source in sources for name in source.names()]
+
+
+def _some_names() -> list[str]:
+    """Names to suggest; a family whose library is missing suggests nothing."""
+    found: list[str] = []
+    for source in SOURCES.values():
+        try:
+            found += [f"{source.prefix}/{name}" for name in source.names()]
+        except DependencyError:
+            continue
+    return found
+
+
+def _load_demo(name: str, checkpoint: PathLike | None, num_classes: int | None) -> ModelView:
+    from hydra_core.models.demo import DEMO_NAMES, load_demo
+
+    if name not in DEMO_NAMES:
+        raise UnknownNameError("demo model", f"demo/{name}", [f"demo/{known}" for known in DEMO_NAMES])
+    return load_demo(name)
+
+
+def _demo_names() -> Iterable[str]:
+    from hydra_core.models.demo import DEMO_NAMES
+
+    return DEMO_NAMES
+
+
+def _load_timm(name: str, checkpoint: PathLike | None, num_classes: int | None) -> ModelView:
+    from hydra_core.models.timm_models import load_timm
+
+    return load_timm(name, checkpoint=checkpoint, num_classes=num_classes)
+
+
+def _timm_names() -> Iterable[str]:
+    import timm
+
+    return timm.list_models()
+
+
+register_source(
+    Source("demo", "Small models trained here; they work at once, without a network.", _load_demo, _demo_names)
+)
+register_source(Source("timm", "Vision transformers of the timm library.", _load_timm, _timm_names))

@@ -1,0 +1,96 @@
+"""timm's vision transformers as views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from hydra_core.errors import CheckpointError, HydraError, UnknownNameError
+from hydra_core.models.images import preparer, timm_transform
+from hydra_core.models.load import PathLike
+from hydra_core.models.view import ModelView, build_view
+
+
+def load_timm(
+    name: str, *, checkpoint: PathLike | None = None, num_classes: int | None = None, **options: Any
+) -> ModelView:
+    """A timm model by its name ("vit_tiny_patch16_224", with or without a ".tag").
+
+    Args:
+        checkpoint: local weights; None fetches the pretrained ones.
+        num_classes: size of the classifier; with a checkpoint, None reads it off the weights.
+        options: handed to `timm.create_model`.
+
+    Raises:
+        UnknownNameError, UnsupportedModel, CheckpointError.
+    """
+    import timm
+
+    base = name.split(".")[0]
+    if not timm.is_model(base):
+        raise UnknownNameError("timm model", name, timm.list_models())
+    if checkpoint is None:
+        module = _pretrained(name, num_classes, options)
+    else:
+        module = _from_checkpoint(name, checkpoint, num_classes, options)
+    return timm_view(f"timm/{name}", module)
+
+
+def timm_view(name: str, module: nn.Module, **extra: Any) -> ModelView:
+    """A view of a timm module with timm's own preprocessing."""
+    transform, size, mode = timm_transform(module)
+    extra.setdefault("class_names", _class_names(module))
+    return build_view(name, module, prepare=preparer(transform, mode), input_size=size, **extra)
+
+
+def _from_checkpoint(name: str, checkpoint: PathLike, num_classes: int | None, options: dict[str, Any]) -> nn.Module:
+    import timm
+
+    from hydra_core.data.checkpoints import load_into, read_weights
+
+    state = read_weights(checkpoint)
+    if num_classes is None:
+        num_classes = _classes_in(state)
+    if num_classes is not None:
+        options = {**options, "num_classes": num_classes}
+    module = timm.create_model(name, pretrained=False, **options)
+    load_into(module, state)
+    return module
+
+
+def _classes_in(state: dict[str, Any]) -> int | None:
+    """The classifier's rows in a state dict, where it is named as timm names it."""
+    for key in ("head.weight", "head.fc.weight", "fc.weight", "classifier.weight"):
+        if key in state:
+            return int(state[key].shape[0])
+    return None
+
+
+def _pretrained(name: str, num_classes: int | None, options: dict[str, Any]) -> nn.Module:
+    import timm
+
+    if num_classes is not None:
+        options = {**options, "num_classes": num_classes}
+    try:
+        return timm.create_model(name, pretrained=True, **options)
+    except HydraError:
+        raise
+    except Exception as error:  # the hub raises many kinds: no network, no such tag, no weights
+        raise CheckpointError(
+            f"The pretrained weights of {name} could not be fetched",
+            expected="a reachable model hub, or a local file",
+            got=f"{type(error).__name__}: {str(error)[:200]}",
+            hint=f"Download the weights elsewhere and give the file: load_model('timm/{name}', checkpoint='FILE').",
+        ) from error
+
+
+def _class_names(module: Any) -> tuple[str, ...]:
+    """ImageNet-1k names for a 1000-way classifier that says it was trained there; numbers otherwise."""
+    count = int(getattr(module, "num_classes", 0))
+    if count != 1000:
+        return tuple(f"class {i}" for i in range(count))
+    from timm.data import ImageNetInfo
+
+    info = ImageNetInfo()
+    return tuple(info.index_to_description(i).split(",")[0] for i in range(1000))
