@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import io
 import itertools
@@ -108,8 +109,6 @@ def sniff_delimiter(lines: list[str]) -> str:
 
 def _parse(lines: list[str], delimiter: str) -> list[list[str]]:
     rows: list[list[str]] = []
-    try:
+    with contextlib.suppress(csv.Error):  # the rows before the trouble are enough to judge by
         rows.extend(csv.reader(lines, delimiter=delimiter))
-    except csv.Error:
-        pass  # the rows before the trouble are enough to judge by
     return rows

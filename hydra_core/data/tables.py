@@ -24,15 +24,7 @@ from hydra_core.data.report import IntakeReport, Watch, safe_name, unique_names
 from hydra_core.data.sets import SampleSet
 from hydra_core.errors import DataError
 
-TEXT_NAMES = [
-    "text",
-    "sentence",
-    "review",
-    "content",
-    "message",
-    "body",
-    "document",
-    "comment",
+TEXT_NAMES = ["text", "sentence", "review", "content", "message", "body", "document", "comment"] + [
     "tweet",
     "question",
     "input",
@@ -90,6 +82,8 @@ def read_table(
     encoding = detect_encoding(file, report)
     lines = read_lines(file, encoding, limits, report)
     head = list(itertools.islice(lines, 50))
+    if not head:
+        raise report.refuse_empty("row", "The file is empty.")
     if form is None:
         form = "jsonl" if "".join(head[:3]).lstrip()[:1] in ("{", "[") else "csv"
     everything = itertools.chain(head, lines)
@@ -212,6 +206,7 @@ def _reservoir(rows: Iterable[Row], limits: Limits, seed: int, report: IntakeRep
             continue
         report.found += 1
         watch.tick(report.found, report.found + 1, every=10_000)
+        row = row._replace(text=row.text[: limits.characters + 1])  # one more tells that it was cut
         if len(kept) < limits.samples:
             kept.append(row)
         elif (place := draw.randrange(report.found)) < limits.samples:
