@@ -42,8 +42,8 @@ class _Stop(Exception):
 class _Gate:
     """Multiplies the input of one output projection by the gates of its heads."""
 
-    def __init__(self, owner: torch.Tensor, axis: int) -> None:
-        self.owner = owner  # (C,): head of each channel, -1 for channels of no head
+    def __init__(self, owner: torch.Tensor, axis: int, device: torch.device) -> None:
+        self.owner = owner.to(device)  # (C,): head of each channel, -1 for channels of no head
         self.axis = axis  # of the channels: -1, or 1 before a convolution
         self.shared = bool((owner < 0).any())
         self.value: torch.Tensor | None = None
@@ -152,8 +152,8 @@ class Stages:
         self.gates = []
         for layer in view.layers:
             projection = self.model.get_submodule(layer.proj)
-            owner = owner_of(layer.kind, self.model.get_submodule(layer.path)).to(view.device)
-            self.gates.append(_Gate(owner, channel_axis(projection)))
+            owner = owner_of(layer.kind, self.model.get_submodule(layer.path))
+            self.gates.append(_Gate(owner, channel_axis(projection), view.device))
             projection.register_forward_pre_hook(self.gates[-1])
         for path, slot in zip(view.blocks, self.slots, strict=True):
             set_child(self.model, path, slot)
