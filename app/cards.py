@@ -8,7 +8,6 @@ from app.widgets import Card
 
 if TYPE_CHECKING:
     from hydra_core.cost import Cost
-
     from hydra_core.metrics import Report
 
 CALIBRATION: dict[str, Card] = {
@@ -27,27 +26,28 @@ CALIBRATION: dict[str, Card] = {
 }  # fmt: skip
 OOD: dict[str, Card] = {
     "auroc_near": Card(
-        "AUROC near OOD", "high", "share",
+        "AUROC, near", "high", "share",
         "Chance that a near-OOD sample (an unknown class of the same kind) looks more unfamiliar than a known one. "
         "50 % is guessing.",
     ),
     "auroc_far": Card(
-        "AUROC far OOD", "high", "share",
+        "AUROC, far", "high", "share",
         "Chance that a far-OOD sample (another source altogether) looks more unfamiliar than a known one. "
         "50 % is guessing.",
     ),
     "fpr95_near": Card(
-        "FPR95 near OOD", "low", "share", "Share of near-OOD samples let through when 95 % of the known ones are."
+        "FPR95, near", "low", "share", "Share of near-OOD samples let through when 95 % of the known ones are."
     ),
     "fpr95_far": Card(
-        "FPR95 far OOD", "low", "share", "Share of far-OOD samples let through when 95 % of the known ones are."
+        "FPR95, far", "low", "share", "Share of far-OOD samples let through when 95 % of the known ones are."
     ),
 }  # fmt: skip
 COST: dict[str, Card] = {
     "parameters": Card("Parameters", "low", "count", "Of the fused ensemble, pruned heads cut out."),
     "macs": Card("Multiply-adds", "low", "count", "For one sample; layers that members share count once."),
 }  # fmt: skip
-ALL: dict[str, Card] = {**CALIBRATION, **OOD, **COST}
+# two rows of six on a wide screen: calibration and OOD detection, each closed by a cost
+ALL: dict[str, Card] = {**CALIBRATION, "parameters": COST["parameters"], **OOD, "macs": COST["macs"]}
 
 
 def values_of(report: Report | None, cost: Cost | None = None) -> dict[str, float]:

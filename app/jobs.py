@@ -121,7 +121,9 @@ class JobStore:
         self._finalizer = weakref.finalize(self, _cancel_all, self._jobs)
 
     def run(self, key: str, work: Callable[[Job], Any], title: str = "The work") -> Job:
-        """Start `work(job)` in a worker, unless this key is under way or done.
+        """Start `work(job)` in a worker, unless this key is known: done, under way, failed or cancelled.
+
+        `forget` makes a key run anew.
 
         Args:
             key: what is computed; equal keys mean equal results.
@@ -131,7 +133,7 @@ class JobStore:
         """
         with self._lock:
             old = self._jobs.get(key)
-            if old is not None and (old.active or old.state == "done") and not old.cancel.is_set():
+            if old is not None:
                 return old
             job = self._jobs[key] = Job(key, title)
             self._jobs.move_to_end(key)

@@ -176,11 +176,16 @@ def _sample(data_name: str, options: Options) -> Sample:
     bundle = data(data_name)
     base = bundle.val if options.split == "val" else bundle.test
     sources = bundle.ood_val if options.split == "val" else bundle.ood_test
-    each = -(-options.n // max(1, len(sources)))
-    ood = {name: part.sample(each) for name, part in sources.items()}
+    ood = {name: part.sample(n) for (name, part), n in zip(sources.items(), _shares(sources, options.n), strict=True)}
     chosen = Sample(base.sample(options.n), ood, options.split)
     key = digest(options.split, chosen.id.digest, *(part.digest for part in ood.values()))
     return Sample(chosen.id, ood, options.split, key)
+
+
+def _shares(sources: Mapping[str, SampleSet], n: int) -> list[int]:
+    """Samples of each OOD set: near, far and other OOD weigh alike, and so do the sets of one kind."""
+    kinds = [part.shift for part in sources.values()]
+    return [max(1, round(n / len(set(kinds)) / kinds.count(kind))) for kind in kinds]
 
 
 # -- logits ----------------------------------------------------------------------------------

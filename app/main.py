@@ -17,7 +17,7 @@ from app.registry import PAGES  # noqa: E402
 
 
 def main() -> None:
-    st.set_page_config(page_title="Hydra Lab", page_icon=":material/hub:", layout="wide")
+    st.set_page_config(page_title="Hydra Lab", page_icon=str(ROOT / "app" / "icon.svg"), layout="wide")
     lab.warm_up()
     pages = [
         st.Page(entry.path, title=entry.title, icon=f":material/{entry.icon}:", url_path=entry.url_path, default=not i)

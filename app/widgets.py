@@ -73,7 +73,7 @@ def metric_cards(
     now: Mapping[str, float],
     before: Mapping[str, float] | None = None,
     *,
-    width: int = 152,
+    width: int = 138,
 ) -> None:
     """A row of cards that wraps; each with its change, an arrow for its direction and a word for its worth.
 
@@ -94,7 +94,6 @@ def metric_cards(
                 delta_color="normal" if card.better == "high" else "inverse",
                 delta_description=worth if delta else ("no change" if before is not None else None),
                 help=card.help or None,
-                border=True,
                 width=width,
             )
 

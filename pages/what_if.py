@@ -233,8 +233,11 @@ def reports(state: Session, options: lab.Options) -> Any:
 def page() -> None:
     state = frame.page_head("what_if")
     answer = st.container()
-    options = settings()
-    grid, pictures = st.columns([5, 6], gap="large")
+    with st.container(horizontal=True, gap="medium"):  # side by side where there is room, else one above the other
+        grid, side = st.container(width=430), st.container(width="stretch")
+    pictures, below = side.container(), side.container()
+    with below:
+        options = settings()
     with grid:
         left(state)
     with answer:
@@ -250,6 +253,7 @@ def page() -> None:
         st.caption(f"Changes are against the unpruned model. {lab.sample(state.data, options).note}.")
     with pictures:
         right(state, options, now, before)
+    with below:
         if len(state.plan) > 1:
             members_table(state, options)
 

@@ -43,7 +43,9 @@ def test_a_stopped_job_ends_at_its_next_step_and_keeps_its_partial_results():
     job.stop()
     assert job.wait(5)
     assert (job.state, job.result, job.partial) == ("cancelled", None, ["three"])
-    assert store.run("k", lambda job: "again").wait(5)  # a stopped key can run anew
+    assert store.run("k", lambda job: "again") is job  # stays stopped until it is forgotten
+    store.forget("k")
+    assert store.run("k", lambda job: "again").wait(5)
     assert store.get("k").result == "again"
 
 

@@ -1,0 +1,105 @@
+"""Numbers as cards print them, and the view of long work."""
+
+import math
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.widgets import change, number
+
+
+@pytest.mark.parametrize(
+    ("value", "style", "text"),
+    [
+        (0.91342, "share", "91.3 %"), (0.0123456, "plain", "0.0123"), (1_234_567, "count", "1.23 M"),
+        (950, "count", "950"), (None, "plain", "–"), (math.nan, "share", "–"), (2.5e12, "count", "2.50 T"),
+    ],
+)  # fmt: skip
+def test_numbers(value, style, text):
+    assert number(value, style) == text
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "style", "text"),
+    [
+        (0.92, 0.90, "share", "+2.0 pt"), (0.01, 0.02, "plain", "-0.0100"), (75, 100, "count", "-25.0 %"),
+        (0.90001, 0.90, "share", ""), (1.0, 1.0, "plain", ""), (None, 1.0, "plain", ""), (1.0, math.nan, "plain", ""),
+        (3, 0, "count", "+3"),
+    ],
+)  # fmt: skip
+def test_changes(now, before, style, text):
+    assert change(now, before, style) == text
+
+
+def cards_page():
+    from app.widgets import Card, metric_cards
+
+    cards = {"acc": Card("Accuracy", "high", "share"), "ece": Card("ECE", "low"), "nll": Card("NLL", "low")}
+    metric_cards(cards, {"acc": 0.9, "ece": 0.05, "nll": 1.0}, {"acc": 0.8, "ece": 0.02, "nll": 1.0})
+
+
+def test_cards_say_better_or_worse_in_words_and_direction_in_signs():
+    at = AppTest.from_function(cards_page).run()
+    accuracy, ece, nll = at.metric
+    assert (accuracy.value, accuracy.delta) == ("90.0 %", "+10.0 pt")
+    assert ece.delta == "+0.0300"
+    assert [m.proto.delta_description for m in at.metric] == ["better", "worse", "no change"]
+    assert accuracy.proto.color != ece.proto.color  # both rise: one is good, one is not
+    assert nll.delta == "0"
+
+
+def job_page():
+    import time
+
+    import streamlit as st
+
+    from app.widgets import result_of, start
+
+    def work(job):
+        for i in range(st_steps):
+            job.progress(i / st_steps, f"step {i}")
+            time.sleep(0.01)
+        return "ready"
+
+    st_steps = st.session_state.get("steps", 1)
+    result = result_of(start(f"work {st_steps}", work, "Counting"), patience=st.session_state.get("patience", 5.0))
+    st.write(f"result: {result}")
+
+
+def test_quick_work_shows_its_result_at_once():
+    at = AppTest.from_function(job_page).run()
+    assert at.markdown[0].value == "result: ready"
+
+
+def test_long_work_shows_progress_and_can_be_cancelled_and_run_again():
+    at = AppTest.from_function(job_page)
+    at.session_state["steps"], at.session_state["patience"] = 500, 0.05
+    at.run()
+    assert at.markdown[0].value == "result: None"
+    job = at.session_state["hydra/jobs"].get("work 500")
+    assert job.active
+    at.button(key="job/work 500/stop").click().run()
+    assert job.wait(5)
+    at.run()
+    assert "cancelled" in at.info[0].value
+    at.session_state["patience"] = 20.0
+    at.button(key="job/work 500/again").click().run(timeout=30)
+    assert at.markdown[0].value == "result: ready"
+
+
+def failing_page():
+    from app.errors import guard
+    from app.widgets import result_of, start
+    from hydra_core.errors import DataError
+
+    def work(job):
+        raise DataError("One class only", hint="Add another.")
+
+    with guard():
+        result_of(start("bad", work, "Working"))
+
+
+def test_failed_work_becomes_a_box():
+    at = AppTest.from_function(failing_page).run()
+    assert not at.exception
+    assert "Add another." in at.error[0].value
