@@ -194,7 +194,10 @@ def gate_gradients(
     cancel: threading.Event | None = None,
     chunk: int = 128,
 ) -> np.ndarray:
-    """dL/dxi of every sample and head, (N, heads of all layers), float64. Minus it estimates the loss change of pruning."""
+    """dL/dxi of every sample and head, (N, heads of all layers), float64.
+
+    Minus it is the first-order estimate of the loss change when the head is removed.
+    """
     labels = torch.as_tensor(labelled(samples))
     assert view.prepare is not None
     parts = []

@@ -90,7 +90,8 @@ class ModelView:
 
         runner = getattr(self._local, "stages", None)
         if runner is None:
-            runner = self._local.stages = Stages(self)
+            with torch.inference_mode(False):  # its tensors must be fit for gradients too
+                runner = self._local.stages = Stages(self)
         return runner
 
     @torch.inference_mode()
@@ -136,6 +137,7 @@ def find_heads(module: nn.Module) -> tuple[list[tuple[str, AttentionKind]], list
             continue  # parts of an attention module are not layers of their own
         kind = kind_of(child)
         if kind is not None:
+            kind = kind.in_model(module) or kind
             reason = kind.refuse(child)
             if reason:
                 refused.append((path, type(child).__name__, reason))

@@ -43,7 +43,7 @@ def test_all_heads_kept_is_the_native_model(case):
 def test_masks_equal_slices(case):
     view, x = case
     for mask in masks_of(view):
-        torch.testing.assert_close(prune_model(view, mask)(x), view(x, mask), **TIGHT)
+        torch.testing.assert_close(prune_model(view, mask, gate=True)(x), view(x, mask), **TIGHT)
 
 
 def test_any_removed_head_changes_the_logits(case):
@@ -60,7 +60,7 @@ def test_fused_members_equal_pruned_members(case, share_trunk):
     view, x = case
     masks = masks_of(view)
     hydra = fuse(view, masks, options=FusionOptions(share_trunk=share_trunk))
-    want = torch.stack([prune_model(view, mask)(x) for mask in masks])
+    want = torch.stack([prune_model(view, mask, gate=True)(x) for mask in masks])
     torch.testing.assert_close(hydra(x), want, **TIGHT)
     torch.testing.assert_close(hydra.predict_proba(x), want.softmax(-1).mean(0), **TIGHT)
 
