@@ -20,7 +20,7 @@ from hydra_core.errors import CheckpointError, HydraError
 from hydra_core.fusion.grouped import MemberLoop, average, pack_members, same_module, stack, unpack_members
 from hydra_core.fusion.surgery import prune_model
 from hydra_core.heads.mask import HeadMask, Plan
-from hydra_core.models.attention import kind_of
+from hydra_core.models.attention import cut, kind_of, pad_to
 from hydra_core.models.blocks import carried, unchained
 from hydra_core.models.shadow import set_child, shadow
 from hydra_core.models.view import ModelView
@@ -279,8 +279,6 @@ def pad_heads(blocks: Sequence[nn.Module]) -> list[nn.Module]:
 
     A padded head is a copy of the member's first head with zero columns in the projection: it adds nothing.
     """
-    from hydra_core.models.attention import pad_to
-
     blocks = list(blocks)
     for path, first in list(blocks[0].named_modules()):
         kind = kind_of(first)
@@ -290,10 +288,14 @@ def pad_heads(blocks: Sequence[nn.Module]) -> list[nn.Module]:
             attentions = [b.get_submodule(path) if path else b for b in blocks]
         except AttributeError:
             continue
-        counts = [kind.heads(a)[0] for a in attentions]
+        kinds = [kind_of(a) or kind for a in attentions]
+        counts = [k.heads(a)[0] for k, a in zip(kinds, attentions, strict=True)]
         if len(set(counts)) == 1:
             continue
-        padded = [pad_to(kind, a, max(counts)) for a in attentions]
+        if len({type(a) for a in attentions}) > 1:  # some kinds cut into another class: bring all to that one
+            attentions = [cut(k, a, range(n)) for k, a, n in zip(kinds, attentions, counts, strict=True)]
+            kinds = [kind_of(a) or kind for a in attentions]
+        padded = [pad_to(k, a, max(counts)) for k, a in zip(kinds, attentions, strict=True)]
         if any(p is None for p in padded):
             continue  # members of unequal size run one after another
         blocks = [shadow(b) for b in blocks]

@@ -36,6 +36,7 @@ class AttentionKind:
             linears are grouped (see fusion.grouped); False: members run one after another.
         owner: (module) -> head of each channel at the projection's input, (C,) long, -1 where a channel
             belongs to no head. None: head-major, channel c belongs to head c // head_dim.
+        in_model: (root) -> another kind to use in that model, where something outside the module decides.
     """
 
     name: str
@@ -46,6 +47,7 @@ class AttentionKind:
     refuse: Callable[[nn.Module], str] = lambda module: ""
     grouped: bool = True
     owner: Callable[[nn.Module], torch.Tensor] | None = None
+    in_model: Callable[[nn.Module], AttentionKind | None] = lambda root: None
 
 
 _KINDS: list[AttentionKind] = []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
-from hydra_core.models.attention import AttentionKind, Index, class_path, register
+from hydra_core.models.attention import AttentionKind, Index, channels, class_path, register
 
 PROJECTIONS = (nn.Linear, nn.Conv2d, nn.ConvTranspose2d)
 
@@ -54,6 +56,7 @@ def add(
     slice: Callable[[nn.Module, Index], nn.Module] | None = None,
     grouped: bool = True,
     owner: Callable[[nn.Module], torch.Tensor] | None = None,
+    in_model: Callable[[nn.Module], AttentionKind | None] = lambda root: None,
 ) -> AttentionKind:
     """Register a kind for these classes (full paths); `when` narrows it to some of their modules."""
     paths = {classes} if isinstance(classes, str) else set(classes)
@@ -67,5 +70,61 @@ def add(
             slice=slice,
             grouped=grouped,
             owner=owner,
+            in_model=in_model,
         )
     )
+
+
+# -- cutting ------------------------------------------------------------------------------------
+
+
+def part_rows(keep: Index, heads: int, size: int, parts: int = 3) -> torch.Tensor:
+    """The same in a projection laid out (part, head, channel), such as q | k | v."""
+    one = channels(keep, size)
+    return torch.cat([one + part * heads * size for part in range(parts)])
+
+
+def rows(projection: Any, index: torch.Tensor) -> Any:
+    """A linear or 1x1 convolution with only these outputs."""
+    bias = None if projection.bias is None else projection.bias[index.to(projection.weight.device)]
+    return _resized(projection, projection.weight[index.to(projection.weight.device)], bias)
+
+
+def columns(projection: Any, index: torch.Tensor) -> Any:
+    """A linear or 1x1 convolution with only these inputs."""
+    return _resized(projection, projection.weight[:, index.to(projection.weight.device)], projection.bias)
+
+
+def _resized(projection: Any, weight: torch.Tensor, bias: torch.Tensor | None) -> Any:
+    new = copy.copy(projection)
+    new._parameters = {"weight": _parameter(weight, projection), "bias": None}
+    if bias is not None:
+        new._parameters["bias"] = _parameter(bias, projection)
+    names = ("in_features", "out_features") if isinstance(projection, nn.Linear) else ("in_channels", "out_channels")
+    for name, count in zip(names, (weight.shape[1], weight.shape[0]), strict=True):
+        setattr(new, name, count)
+    return new
+
+
+def _parameter(tensor: torch.Tensor, like: Any) -> nn.Parameter:
+    return nn.Parameter(tensor.detach().clone(), requires_grad=like.weight.requires_grad)
+
+
+def of_heads(tensor: torch.Tensor, keep: Index, axis: int = 0) -> nn.Parameter:
+    """The kept heads' part of a parameter with one entry a head."""
+    index = torch.as_tensor(list(keep), device=tensor.device)
+    return nn.Parameter(tensor.detach().index_select(axis, index), requires_grad=tensor.requires_grad)
+
+
+def norm_rows(norm: Any, index: torch.Tensor) -> Any:
+    """A batch norm over only these channels."""
+    new = copy.copy(norm)
+    index = index.to(norm.running_mean.device)
+    new._parameters = {k: None if p is None else _keep(p, index) for k, p in norm._parameters.items()}
+    new._buffers = {k: b if b is None or b.ndim == 0 else b[index].clone() for k, b in norm._buffers.items()}
+    new.num_features = len(index)
+    return new
+
+
+def _keep(parameter: torch.Tensor, index: torch.Tensor) -> nn.Parameter:
+    return nn.Parameter(parameter.detach()[index], requires_grad=parameter.requires_grad)
