@@ -204,7 +204,7 @@ def _to_bytes(x: np.ndarray, report: IntakeReport) -> np.ndarray:
             expected="0 to 1, 0 to 255, or 0 to 65535",
             got=f"{x.dtype} from {low:.4g} to {high:.4g}",
         )
-    report.note(f"Values ({x.dtype}, {low:.4g} to {high:.4g}) were brought to 0 to 255.")
+    report.note(f"Values ({x.dtype}, {low:.6g} to {high:.6g}) were brought to 0 to 255.")
     out = np.empty(x.shape, np.uint8)
     for i in range(0, len(x), 256):  # in pieces: a float64 copy of everything would cost 8 times the images
         out[i : i + 256] = np.rint(x[i : i + 256].astype(np.float64) * scale)

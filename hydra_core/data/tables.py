@@ -24,13 +24,9 @@ from hydra_core.data.report import IntakeReport, Watch, safe_name, unique_names
 from hydra_core.data.sets import SampleSet
 from hydra_core.errors import DataError
 
-TEXT_NAMES = ["text", "sentence", "review", "content", "message", "body", "document", "comment"] + [
-    "tweet",
-    "question",
-    "input",
-    "utterance",
-    "title",
-    "x",
+TEXT_NAMES = [
+    *("text", "sentence", "review", "content", "message", "body", "document", "comment"),
+    *("tweet", "question", "input", "utterance", "title", "x"),
 ]
 LABEL_NAMES = ["label", "labels", "class", "category", "target", "sentiment", "topic", "intent", "rating", "y"]
 MISSING = frozenset({"", "nan", "null"})
