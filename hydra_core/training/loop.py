@@ -159,7 +159,7 @@ class _Run:
     ) -> None:
         self.module, self.x, self.y, self.recipe, self.loss = module, x, y, recipe, loss
         self.outliers = outliers if outliers is not None and recipe.outlier_weight else None
-        self.optimizer = torch.optim.AdamW(decay_groups(module, recipe.weight_decay), lr=recipe.lr)
+        self.optimizer = torch.optim.AdamW(decay_groups(module, recipe.weight_decay), lr=recipe.lr, fused=True)
         self.mean = {k: t.detach().clone() for k, t in module.state_dict().items()} if recipe.ema else {}
         self.per_epoch = math.ceil(len(x) / recipe.batch)
 
