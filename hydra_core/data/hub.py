@@ -106,7 +106,7 @@ def read_stream(
     features: Mapping[str, Any] = stream.features or {}
     image = next((key for key, kind in features.items() if isinstance(kind, datasets.Image)), None)
     what = columns.text or image or _usual(features, TEXT_NAMES)
-    if what not in features:
+    if what is None or what not in features:
         raise DataError(
             f"{report.source} has no column of images or texts that is known",
             expected="one of " + ", ".join(safe_name(key, 40) for key in list(features)[:12]),
@@ -169,10 +169,25 @@ def _item(value: Any, is_image: bool, limits: Limits) -> np.ndarray | str:
         if not isinstance(value, str) or not value.strip():
             raise DataError("no text")
         return value[: limits.characters]
-    data = value.get("bytes") if isinstance(value, dict) else None
-    if data is None:  # a path on the hub's side, or nothing: never opened from here
-        raise DataError("no image bytes")
-    return decode_image(data, limits)
+    value = value if isinstance(value, dict) else {}
+    data = value.get("bytes")
+    return decode_image(_fetch(value.get("path"), limits) if data is None else data, limits)
+
+
+def _fetch(path: Any, limits: Limits) -> bytes:
+    """An image that lies beside the data set on the hub. Paths to anywhere else are not opened."""
+    if not isinstance(path, str) or not path.rsplit("::", 1)[-1].startswith("hf://"):
+        raise DataError("image outside the hub")
+    import fsspec  # comes with `datasets`
+
+    try:
+        with fsspec.open(path, "rb") as file:
+            data = file.read(limits.file_bytes + 1)
+    except Exception:  # the network raises many kinds
+        raise DataError("image that cannot be fetched") from None
+    if len(data) > limits.file_bytes:
+        raise DataError("file too large")
+    return data
 
 
 def _intake(

@@ -217,7 +217,8 @@ def build_bundle(
     Raises:
         DataError and its kin; see `read_source` and `make_bundle`.
     """
-    common: dict[str, Any] = dict(limits=limits, seed=seed, text_column=text_column, progress=progress, cancel=cancel)
+    common: dict[str, Any] = {"limits": limits, "seed": seed, "text_column": text_column}
+    common |= {"progress": progress, "cancel": cancel}
     id_intake = read_source(id_source, name=name, label_column=label_column, **common)
     ood = {
         safe_name(key, 40): read_source(source, name=key, labelled=False, **common)
@@ -229,8 +230,8 @@ def build_bundle(
         name or id_intake.samples.name,
         id_intake,
         ood,
-        shifts=shifts,
-        roles=roles,
+        shifts={safe_name(key, 40): shift for key, shift in (shifts or {}).items()},
+        roles={safe_name(key, 40): role for key, role in (roles or {}).items()},
         fractions=fractions,
         seed=seed,
         about=about,
