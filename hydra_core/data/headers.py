@@ -103,8 +103,12 @@ def _header_length(start: bytes, size: int) -> int:
 
 
 def looks_like_torch(start: bytes) -> bool:
-    """Whether a file starts as a pickle (protocol 2 to 5) or as the zip that torch.save writes."""
-    return start[:4] in (b"PK\x03\x04", b"PK\x05\x06") or (start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05")
+    """Whether a file's first 8 bytes are those of a pickle (protocol 2 to 5) or of the zip that torch.save writes.
+
+    A header of 640 bytes starts like a pickle too (80 02), but then zeros follow, which no pickle has there.
+    """
+    pickled = start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
+    return start[:4] in (b"PK\x03\x04", b"PK\x05\x06") or (pickled and any(start[3:8]))
 
 
 def _header_json(raw: bytes) -> dict[str, Any]:
