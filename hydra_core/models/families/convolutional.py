@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 
-from hydra_core.models.families.common import add, projection_in, width
+from hydra_core.models.attention import Index, channels, clone_with
+from hydra_core.models.families.common import add, columns, part_rows, projection_in, rows, width
 
-add("Visformer", "timm.models.visformer.Attention")
+
+
+def _cut_visformer(module: Any, keep: Index) -> nn.Module:
+    return clone_with(
+        module,
+        num_heads=len(keep),
+        qkv=rows(module.qkv, part_rows(keep, module.num_heads, module.head_dim)),
+        proj=columns(module.proj, channels(keep, module.head_dim)),
+    )
+
+
+add("Visformer", "timm.models.visformer.Attention", slice=_cut_visformer)
 add("multi-query 2d", "timm.layers.attention2d.MultiQueryAttention2d", proj="output")
 # with a fused output projection `o_proj` is an identity and the upsampling convolution mixes the heads
 add(
@@ -19,8 +33,8 @@ _NO_PROJECTION = {"BottleneckAttn", "HaloAttn", "LambdaLayer"}
 _find = projection_in("conv3_1x1")
 
 
-def _block_heads(module: nn.Module) -> tuple[int, int]:
-    number = int(module.self_attn.num_heads)  # type: ignore[union-attr, arg-type]
+def _block_heads(module: Any) -> tuple[int, int]:
+    number = int(module.self_attn.num_heads)
     return number, width(module.get_submodule(_find(module))) // number
 
 

@@ -1,9 +1,33 @@
-"""Attention that pools its queries between stages: MViT v2, Hiera, SAM 2's Hiera."""
+"""Attention that pools its queries between stages: MViT v2, Hiera, SAM 2's Hiera. All heads share the pooling."""
 
 from __future__ import annotations
 
-from hydra_core.models.families.common import add, even_heads, projection_in
+from typing import Any
 
-add("MViT v2", "timm.models.mvitv2.MultiScaleAttention")
-add("Hiera SAM 2", "timm.models.hieradet_sam2.MultiScaleAttention")
-add("Hiera", "timm.models.hiera.MaskUnitAttention", heads=even_heads(projection_in("proj"), count="heads"))
+from torch import nn
+
+from hydra_core.models.attention import Index, channels, clone_with
+from hydra_core.models.families.common import add, columns, even_heads, part_rows, projection_in, rows
+
+
+def _cut(module: Any, keep: Index) -> nn.Module:
+    count = "heads" if hasattr(module, "heads") else "num_heads"
+    heads, head_dim = even_heads(projection_in("proj"), count)(module)
+    return clone_with(
+        module,
+        dim_out=len(keep) * head_dim,
+        qkv=rows(module.qkv, part_rows(keep, heads, head_dim)),
+        proj=columns(module.proj, channels(keep, head_dim)),
+        **{count: len(keep)},
+    )
+
+
+def _pools_all_heads(module: Any) -> bool:
+    """MViT's "conv_unshared" pools each head by channels of its own; no registered model does."""
+    return bool(getattr(module, "unshared", False))
+
+
+add("MViT v2", "timm.models.mvitv2.MultiScaleAttention", slice=_cut)
+add("MViT v2, unshared pooling", "timm.models.mvitv2.MultiScaleAttention", when=_pools_all_heads)
+add("Hiera SAM 2", "timm.models.hieradet_sam2.MultiScaleAttention", slice=_cut)
+add("Hiera", "timm.models.hiera.MaskUnitAttention", heads=even_heads(projection_in("proj"), "heads"), slice=_cut)
