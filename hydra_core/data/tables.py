@@ -200,13 +200,13 @@ def _reservoir(rows: Iterable[Row], limits: Limits, seed: int, report: IntakeRep
         if reason := _unusable(row):
             report.skip(f"line {row.number}", reason)
             continue
-        report.found += 1
-        watch.tick(report.found, report.found + 1, every=10_000)
-        row = row._replace(text=row.text[: limits.characters + 1])  # one more tells that it was cut
-        if len(kept) < limits.samples:
-            kept.append(row)
-        elif (place := draw.randrange(report.found)) < limits.samples:
-            kept[place] = row
+        count = report.found = report.found + 1
+        if not count % 10_000:
+            watch.tick(count, count + 1, every=10_000)
+        place = len(kept) if len(kept) < limits.samples else draw.randrange(count)
+        if place < limits.samples:
+            short = row._replace(text=row.text[: limits.characters + 1])  # one more tells that it was cut
+            kept[place : place + 1] = [short]
     return sorted(kept)
 
 
