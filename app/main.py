@@ -20,7 +20,7 @@ def main() -> None:
     st.set_page_config(page_title="Hydra Lab", page_icon=str(ROOT / "app" / "icon.svg"), layout="wide")
     lab.warm_up()
     pages = [
-        st.Page(entry.path, title=entry.title, icon=f":material/{entry.icon}:", url_path=entry.url_path, default=not i)
+        st.Page(entry.path, title=entry.title, icon=f":material/{entry.icon}:", url_path=entry.name, default=not i)
         for i, entry in enumerate(PAGES)
     ]
     current = st.navigation(pages)

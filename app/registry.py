@@ -21,10 +21,6 @@ class PageEntry:
     def path(self) -> Path:
         return ROOT / "pages" / f"{self.name}.py"
 
-    @property
-    def url_path(self) -> str:
-        return self.name.replace("_", "-")
-
 
 PAGES: tuple[PageEntry, ...] = (
     PageEntry("start", "Start", "home", "What is this, and which model and data shall we look at?"),

@@ -218,16 +218,15 @@ def unpruned(state: Session) -> Plan:
     return Plan.full(state.plan.shape)
 
 
-def reports(state: Session, options: lab.Options) -> Any:
-    """(report of the plan, report of the unpruned model), or None while they are under way."""
-    model, data, plan = state.model, state.data, state.plan
+def evaluate(state: Session, options: lab.Options) -> Job:
+    """The work that gives (report of the plan, report of the unpruned model)."""
+    model, data, plan, full = state.model, state.data, state.plan, unpruned(state)
 
     def work(job: Job) -> Any:
-        before = lab.report(model, data, unpruned(state), options, progress=job.progress, cancel=job.cancel)
+        before = lab.report(model, data, full, options, progress=job.progress, cancel=job.cancel)
         return lab.report(model, data, plan, options, progress=job.progress, cancel=job.cancel), before
 
-    job = widgets.start(digest("what-if", model, data, plan.text, options), work, "Evaluating the plan")
-    return widgets.result_of(job, patience=4.0)
+    return widgets.start(digest("what_if", model, data, plan.text, options), work, "Evaluating the plan")
 
 
 def page() -> None:
@@ -238,10 +237,11 @@ def page() -> None:
     pictures, below = side.container(), side.container()
     with below:
         options = settings()
+    job = evaluate(state, options)  # first in the queue: the answer matters more than the colours
     with grid:
         left(state)
     with answer:
-        both = reports(state, options)
+        both = widgets.result_of(job, patience=4.0)
     if both is None:
         return
     now, before = both
