@@ -105,3 +105,18 @@ register_source(
     Source("demo", "Small models trained here; they work at once, without a network.", _load_demo, _demo_names)
 )
 register_source(Source("timm", "Vision transformers of the timm library.", _load_timm, _timm_names))
+
+
+def _load_open_clip(name: str, checkpoint: PathLike | None, num_classes: int | None) -> ModelView:
+    from hydra_core.models.open_clip_models import load_open_clip
+
+    return load_open_clip(name, checkpoint=checkpoint)
+
+
+def _open_clip_names() -> Iterable[str]:
+    from hydra_core.models.open_clip_models import open_clip_names
+
+    return open_clip_names()
+
+
+register_source(Source("open_clip", "Zero-shot models: classes are named by texts.", _load_open_clip, _open_clip_names))

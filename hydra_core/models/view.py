@@ -132,9 +132,10 @@ def find_heads(module: nn.Module) -> tuple[list[tuple[str, AttentionKind]], list
         ([(path, kind)], [(path, class name, reason)]) in module order.
     """
     found, refused = [], []
+    pools = [path for path, child in module.named_modules() if type(child).__name__ in IGNORED]
     for path, child in module.named_modules():
-        if any(path.startswith(p + ".") for p, _ in found):
-            continue  # parts of an attention module are not layers of their own
+        if any(path.startswith(p + ".") for p in (*(p for p, _ in found), *pools)):
+            continue  # parts of an attention module or of a pool are not layers of their own
         kind = kind_of(child)
         if kind is not None:
             kind = kind.in_model(module) or kind

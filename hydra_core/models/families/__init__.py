@@ -6,6 +6,7 @@ from hydra_core.models.families import (  # noqa: F401
     convolutional,
     levit,
     maxxvit,
+    multihead,
     multiscale,
     parallel,
     plain,
