@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 
 from app.cache import MIB, BoundedCache, digest
+from app.session import Settings
 from hydra_core.heads.mask import HeadMask, Plan
 
 if TYPE_CHECKING:
     import torch
+
     from hydra_core.cost import Cost
+    from hydra_core.data.sets import DataBundle, SampleSet
     from hydra_core.fusion.evaluator import MaskEvaluator
     from hydra_core.heads.scores import HeadScores
-
-    from hydra_core.data.sets import DataBundle, SampleSet
     from hydra_core.metrics import Report
     from hydra_core.models.view import ModelView
 
@@ -201,6 +202,7 @@ def inputs(model_name: str, part: SampleSet) -> torch.Tensor:
 def evaluator(model_name: str, chosen: Sample) -> MaskEvaluator:
     """The evaluator of a model on a sample; use it inside `infer` only."""
     import torch
+
     from hydra_core.fusion.evaluator import MaskEvaluator
 
     def make() -> MaskEvaluator:
@@ -349,3 +351,121 @@ def _warm_up() -> None:
         scores(name, data_name)
     except Exception:  # the page that needs it will say what is wrong
         return
+
+
+# -- criteria, ways to run a plan ------------------------------------------------------------
+
+SINGLE, DEEP, HYDRA, HYDRA_TRUNK = "Single", "Deep ensemble", "Hydra, no shared trunk", "Hydra, shared trunk"
+
+
+def criteria() -> Mapping[str, Any]:
+    """The registry of head criteria by name: label, about, needs_ood."""
+    from hydra_core.heads.scores import all_criteria
+
+    return all_criteria()
+
+
+def costs(model_name: str, plan: Plan) -> dict[str, Cost]:
+    """Cost of the plan in each way to run it, beside one model and a deep ensemble of as many members."""
+
+    def compute() -> dict[str, Cost]:
+        from hydra_core.cost import Cost, cost_of
+        from hydra_core.fusion.ensemble import FusionOptions, fuse
+
+        view = model(model_name)
+        single = cost_of(view, HeadMask.full(view.shape))
+        many = Cost(len(plan) * single.parameters, len(plan) * single.macs, single.parameters, single.macs)
+        apart = fuse(view, plan, options=FusionOptions(share_trunk=False))
+        return {SINGLE: single, DEEP: many, HYDRA: cost_of(view, apart), HYDRA_TRUNK: cost_of(view, plan)}
+
+    return _results.get(digest("costs", model_name, plan.text), lambda: infer(compute))
+
+
+def latencies(
+    model_name: str,
+    plan: Plan,
+    batches: Sequence[int],
+    precisions: Sequence[str],
+    *,
+    progress: Progress | None = None,
+    cancel: threading.Event | None = None,
+) -> list[Any]:
+    """Measured latency of each way, batch size and precision; a list of `hydra_core.cost.Latency`."""
+    import itertools
+
+    from hydra_core.cost import example_input, measure_latency
+    from hydra_core.fusion.ensemble import FusionOptions, fuse
+
+    view = model(model_name)
+    runs: dict[str, Callable[[Any], Any]] = {
+        SINGLE: view.module,
+        DEEP: lambda x: [view.module(x) for _ in range(len(plan))],
+        HYDRA: fuse(view, plan, options=FusionOptions(share_trunk=False)),
+        HYDRA_TRUNK: fuse(view, plan),
+    }
+    cases = list(itertools.product(precisions, batches, runs))
+    out = []
+    for done, (precision, batch, name) in enumerate(cases):
+        if progress is not None:
+            progress(done / len(cases), f"{name}, batch {batch}, {precision}")
+        x = example_input(view, batch)
+        work = lambda n=name, x=x, p=precision: measure_latency(n, runs[n], x, precision=p, cancel=cancel)  # noqa: E731
+        out.append(infer(work))
+    return out
+
+
+# -- taking a setting away -------------------------------------------------------------------
+
+
+def unpruned(model_name: str) -> Plan:
+    """The plan of one member with all heads."""
+    return Plan.full(shape(model_name))
+
+
+def recipe(model_name: str, data_name: str, plan: Plan, note: str = "") -> str:
+    """The recipe file of a setting."""
+    from hydra_core.runs.recipe import Recipe
+
+    return Recipe(model_name, data_name, plan, note=note).to_json()
+
+
+def read_recipe(content: bytes) -> Settings:
+    """Settings from an uploaded recipe; checked against the model it names.
+
+    Raises:
+        HydraError: not a recipe, an unknown model or data set, or masks that do not fit.
+    """
+    from hydra_core.runs.recipe import Recipe
+
+    read = Recipe.from_json(content.decode("utf-8", errors="replace"))
+    read.plan[0].check(shape(read.model))
+    data(read.data)
+    return Settings(read.model, read.data, read.plan)
+
+
+def fused_file(model_name: str, plan: Plan) -> bytes:
+    """The fused ensemble as a safetensors file."""
+    from hydra_core.fusion.ensemble import fuse
+
+    return _file(lambda path: fuse(model(model_name), plan).save(path))
+
+
+def pruned_file(model_name: str, mask: HeadMask) -> bytes:
+    """One pruned member as a safetensors file; the mask stands in its header."""
+
+    def write(path: Any) -> None:
+        from hydra_core.fusion.surgery import save_pruned
+
+        save_pruned(model(model_name), mask, path)
+
+    return _results.get(digest("pruned", model_name, mask.text), lambda: _file(write))
+
+
+def _file(write: Callable[[Any], object]) -> bytes:
+    import tempfile
+    from pathlib import Path
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "out.safetensors"
+        write(path)
+        return path.read_bytes()

@@ -24,7 +24,10 @@ class PageEntry:
 
 PAGES: tuple[PageEntry, ...] = (
     PageEntry("start", "Start", "home", "What is this, and which model and data shall we look at?"),
+    PageEntry("heads", "Heads", "grid_on", "Which heads matter, and do the criteria agree?"),
     PageEntry("what_if", "What if", "tune", "What happens to calibration and OOD detection when these heads go?"),
+    PageEntry("cost", "Cost", "speed", "What does this plan cost beside one model and a deep ensemble?"),
+    PageEntry("export", "Export", "download", "How do I take this setting away?"),
 )
 
 

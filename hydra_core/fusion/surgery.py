@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from torch import nn
 
 from hydra_core.errors import UnsupportedModel
@@ -43,3 +45,14 @@ def prune_model(view: ModelView, mask: HeadMask, *, own: bool = False, gate: boo
             )
         set_child(model, layer.path, cut(layer.kind, model.get_submodule(layer.path), mask.keep_index(i)))
     return model
+
+
+def save_pruned(view: ModelView, mask: HeadMask, path: str | Path) -> Path:
+    """Write one pruned model as safetensors; model name and mask stand in the header."""
+    from safetensors.torch import save_file
+
+    path = Path(path)
+    state = prune_model(view, mask, gate=True).state_dict()
+    tensors = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in state.items()}
+    save_file(tensors, path, metadata={"format": "hydra-pruned-1", "model": view.name, "mask": mask.text})
+    return path

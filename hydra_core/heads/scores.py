@@ -221,3 +221,8 @@ def _gradients(view: ModelView, x: torch.Tensor, labels: torch.Tensor) -> np.nda
         loss = F.cross_entropy(logits, labels, reduction="sum")
         grads = torch.autograd.grad(loss, gates)  # one (B, H_l) a layer
     return torch.cat([g.double() for g in grads], 1).cpu().numpy()
+
+
+def all_criteria() -> Mapping[str, Criterion]:
+    """Every criterion by name."""
+    return CRITERIA

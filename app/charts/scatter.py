@@ -1,0 +1,65 @@
+"""Heads or samples as points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from app.charts.base import finish
+from app.theme import BLUE, COLORSCALE, FAR, ID, NEAR
+
+SHIFT_COLOURS = {"id": ID, "near": NEAR, "far": FAR, "other": FAR}
+SHIFT_SYMBOLS = {"id": "circle", "near": "diamond", "far": "x", "other": "x"}
+
+
+def agreement_figure(a: Any, b: Any, labels: Sequence[str]) -> tuple[go.Figure, float]:
+    """Two scores a head against each other, coloured by layer, and their Spearman correlation (NaN if constant)."""
+    both = a.frame().merge(b.frame(), on=["layer", "head"], suffixes=("_a", "_b"))
+    rho = float(both["score_a"].corr(both["score_b"], method="spearman"))
+    names = [f"layer {layer}, head {head}" for layer, head in zip(both["layer"], both["head"], strict=True)]
+    marker = {"size": 9, "color": both["layer"], "colorscale": COLORSCALE, "line": {"width": 1, "color": BLUE},
+              "colorbar": {"title": {"text": "layer", "side": "right"}, "thickness": 12}}  # fmt: skip
+    fig = go.Figure(go.Scatter(x=both["score_a"], y=both["score_b"], mode="markers", text=names, marker=marker,
+                               hovertemplate="%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>"))  # fmt: skip
+    return finish(fig, x=labels[0], y=labels[1], legend=False), rho
+
+
+def small_multiples(
+    panels: Sequence[tuple[str, np.ndarray]], groups: Sequence[tuple[str, str, slice]], *, columns: int = 3
+) -> go.Figure:
+    """Samples in two dimensions, one panel a head, one colour and symbol a set.
+
+    Args:
+        panels: (title, points (N, 2)).
+        groups: (name, shift, rows) of each set.
+    """
+    from plotly.subplots import make_subplots
+
+    rows = -(-len(panels) // columns)
+    fig = make_subplots(rows=rows, cols=columns, subplot_titles=[title for title, _ in panels],
+                        horizontal_spacing=0.03, vertical_spacing=0.22 / rows)  # fmt: skip
+    for at, (_, points) in enumerate(panels):
+        for name, shift, where in groups:
+            fig.add_trace(
+                _points(points[where], name, shift, first=at == 0), row=at // columns + 1, col=at % columns + 1
+            )
+    finish(fig, height=70 + 230 * rows)
+    fig.update_xaxes(showticklabels=False, zeroline=False)
+    fig.update_yaxes(showticklabels=False, zeroline=False)
+    return fig
+
+
+def _points(points: np.ndarray, name: str, shift: str, *, first: bool) -> go.Scattergl:
+    marker = {"size": 4, "opacity": 0.6, "color": SHIFT_COLOURS[shift], "symbol": SHIFT_SYMBOLS[shift]}
+    return go.Scattergl(x=points[:, 0], y=points[:, 1], mode="markers", name=name, legendgroup=name,
+                        showlegend=first, marker=marker, hovertemplate=f"{name}<extra></extra>")  # fmt: skip
+
+
+def table_of(panels: Sequence[tuple[str, np.ndarray]], ids: Sequence[str], sets: Sequence[str]) -> pd.DataFrame:
+    """The points of all panels as one table: head, set, id, x, y."""
+    parts = [pd.DataFrame({"head": t, "set": sets, "id": ids, "x": p[:, 0], "y": p[:, 1]}) for t, p in panels]
+    return pd.concat(parts, ignore_index=True)

@@ -1,0 +1,99 @@
+"""How do I take this setting away? Recipe, checkpoints, the command for the big run."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import cards, frame, lab, widgets
+from app.cache import digest
+from app.session import Session
+from hydra_core.errors import HydraError
+from hydra_core.heads.mask import HeadMask
+
+
+def recipe_part(state: Session) -> None:
+    st.subheader("The recipe", anchor=False)
+    note = st.text_input("A note for your later self", key="export/note", max_chars=200)
+    text = lab.recipe(state.model, state.data, state.plan, note)
+    with st.container(horizontal=True):
+        st.download_button("Recipe", text, "recipe.json", "application/json", icon=":material/download:",
+                           key="export/recipe", on_click="ignore")  # fmt: skip
+    st.markdown("The big run, on any machine with this project installed: all test samples, intervals, a checkpoint.")
+    st.code("python -m hydra_core run recipe.json --out runs/hydra", language="bash")
+    with st.expander("Look into the recipe", icon=":material/data_object:"):
+        st.code(text, language="json")
+
+
+def open_part() -> None:
+    st.subheader("Open a recipe", anchor=False)
+    file = st.file_uploader("A recipe file", type=["json"], key="export/open", help="It replaces model, data and plan.")
+    if file is not None and st.button("Open it", key="export/open_it", icon=":material/folder_open:"):
+        try:
+            frame.session().open(lab.read_recipe(file.getvalue()))
+            st.toast("The recipe is open. Undo on What if goes back to the plan before.")
+        except HydraError as error:
+            frame.report_problem(error)
+            frame.show_problems()
+
+
+def checkpoint_part(state: Session) -> None:
+    st.subheader("Checkpoints", anchor=False)
+    st.caption("safetensors, with the plan in the header; `hydra_core.load_hydra` opens the fused one.")
+    with st.container(horizontal=True):
+        job = widgets.start(
+            digest("fused", state.model, state.plan.text), lambda job: lab.fused_file(state.model, state.plan), "Fusing"
+        )
+        content = widgets.result_of(job, patience=3.0)
+        if content is not None:
+            st.download_button(f"Fused ensemble ({len(content) / 2**20:.1f} MiB)", content, "hydra.safetensors",
+                               icon=":material/download:", key="export/fused", on_click="ignore")  # fmt: skip
+        name = state.plan.names[state.active]
+        pruned = lab.pruned_file(state.model, state.mask)
+        st.download_button(f"Member {name} alone ({len(pruned) / 2**20:.1f} MiB)", pruned, f"member-{name}.safetensors",
+                           icon=":material/download:", key="export/pruned", on_click="ignore")  # fmt: skip
+
+
+def report_part(state: Session) -> None:
+    st.subheader("The report", anchor=False)
+    st.caption("One self-contained HTML file: settings, figures, reliability diagram. Test data, measured once.")
+    options = lab.Options(split="test", n=10_000)
+    if not st.toggle("Measure on the whole test split", key="export/report", help="Look at test data last."):
+        return
+    full = lab.unpruned(state.model)
+
+    def work(job: object) -> object:
+        before = lab.report(state.model, state.data, full, options, progress=job.progress, cancel=job.cancel)  # type: ignore[attr-defined]
+        now = lab.report(state.model, state.data, state.plan, options, progress=job.progress, cancel=job.cancel)  # type: ignore[attr-defined]
+        return now, before
+
+    job = widgets.start(digest("export", state.model, state.data, state.plan.text), work, "Measuring on the test split")
+    both = widgets.result_of(job, patience=3.0)
+    if both is None:
+        return
+    from app.report import report_html
+
+    now = cards.values_of(both[0], lab.cost(state.model, state.plan))
+    before = cards.values_of(both[1], lab.cost(state.model, HeadMask.full(state.plan.shape)))
+    note = lab.sample(state.data, options).note
+    html = report_html(state, now, before, both[0].reliability, both[1].reliability, note)
+    st.download_button("Report", html, "hydra-report.html", "text/html", icon=":material/download:",
+                       key="export/html", on_click="ignore")  # fmt: skip
+
+
+def page() -> None:
+    state = frame.page_head("export")
+    pruned = sum(mask.total - mask.kept for mask in state.plan)
+    if not pruned:
+        st.info("Nothing is pruned yet: choose heads on **What if** or **Heads** first, or export the plain model.",
+                icon=":material/info:")  # fmt: skip
+    st.markdown(
+        f"**{state.model}** on **{state.data}**, {len(state.plan)} member{'s' if len(state.plan) > 1 else ''}, "
+        f"{pruned} heads pruned in all."
+    )
+    recipe_part(state)
+    checkpoint_part(state)
+    report_part(state)
+    open_part()
+
+
+page()

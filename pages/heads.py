@@ -1,0 +1,105 @@
+"""Which heads matter? Two criteria side by side, how far they agree, and the heads by rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from app import frame, lab, widgets
+from app.cache import digest
+from app.charts.heatmap import head_heatmap
+from app.charts.scatter import agreement_figure
+from app.session import Session
+from hydra_core.heads.mask import HeadMask
+
+
+def criterion_job(state: Session, name: str) -> Any:
+    label = lab.criteria()[name].label
+    return widgets.start(
+        digest("criterion", state.model, state.data, name),
+        lambda job: lab.scores(state.model, state.data, name, progress=job.progress, cancel=job.cancel),
+        f"Scoring by {label}",
+    )
+
+
+def pick(side: str, default: str) -> str:
+    criteria = lab.criteria()
+    names = list(criteria)
+    return st.selectbox(
+        "Criterion",
+        names,
+        index=names.index(default) if default in names else 0,
+        format_func=lambda name: criteria[name].label,
+        key=f"criterion_{side}",
+        bind="query-params",
+        help="What makes a head important. Every criterion is measured on validation data of the unpruned model.",
+    )
+
+
+def one_side(state: Session, side: str, default: str) -> Any:
+    """A picker, its heat map and its sentence; returns the scores when they are there."""
+    name = pick(side, default)
+    criterion = lab.criteria()[name]
+    st.caption(criterion.about)
+    scores = widgets.result_of(criterion_job(state, name), patience=3.0)
+    if scores is None:
+        return None
+    figure = head_heatmap(scores.values, title=criterion.label, low=scores.low, high=scores.high)
+    best = scores.frame().sort_values("rank").iloc[0]
+    alt = f"Heads by {criterion.label}; the highest is layer {best['layer']:.0f}, head {best['head']:.0f}"
+    widgets.show_figure(figure, f"heads-{name}", alt, key=f"heads/{side}")
+    return scores
+
+
+def answer(scores: Any, label: str) -> None:
+    frame_ = scores.frame().sort_values("rank")
+    top = ", ".join(f"{r.layer}.{r.head}" for r in frame_.head(6).itertuples())
+    low = ", ".join(f"{r.layer}.{r.head}" for r in frame_.tail(6).itertuples())
+    st.markdown(
+        f"By **{label}** the six heads that matter most are **{top}**, "
+        f"and the six that matter least are {low} (layer.head)."
+    )
+
+
+def carry(state: Session, scores: Any) -> None:
+    """Take the ranking along: prune the member that What-if edits."""
+    most = max(state.plan.shape)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        keep = st.slider("Keep in each layer", 0, most, most // 2, key="heads/keep", width=260)
+        mask = HeadMask.top(scores, [min(keep, heads) for heads in state.plan.shape])
+        name = state.plan.names[state.active]
+        if st.button(f"Prune member {name} so", key="heads/carry", icon=":material/content_cut:"):
+            frame.session().change_mask(mask)
+            st.toast(f"Member {name} keeps {mask.kept} of {mask.total} heads. Look at What if.")
+
+
+def page() -> None:
+    state = frame.page_head("heads")
+    top = st.container()
+    sides = st.columns(2, gap="medium")
+    with sides[0]:
+        left = one_side(state, "left", "taylor")
+    with sides[1]:
+        right = one_side(state, "right", "magnitude")
+    if left is None or right is None:
+        return
+    criteria = lab.criteria()
+    labels = [criteria[scores.criterion].label for scores in (left, right)]
+    with top:
+        answer(left, labels[0])
+    ranked, agree = st.columns(2, gap="medium")
+    with agree:
+        figure, rho = agreement_figure(left, right, labels)
+        st.markdown(f"Rank correlation (Spearman) of the two: **{rho:+.2f}**")
+        widgets.show_figure(
+            figure, "agreement", f"Each head by {labels[0]} and {labels[1]}, rank correlation {rho:.2f}"
+        )
+    with ranked:
+        table = left.frame().merge(right.frame(), on=["layer", "head"], suffixes=(f" ({labels[0]})", f" ({labels[1]})"))
+        widgets.show_table(table.dropna(axis=1, how="all"), "heads", height=360)
+    carry(state, left)
+    st.caption(f"Measured on {lab.sample(state.data).note}.")
+
+
+page()
