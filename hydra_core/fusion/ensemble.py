@@ -282,8 +282,8 @@ def pad_heads(blocks: Sequence[nn.Module]) -> list[nn.Module]:
     blocks = list(blocks)
     for path, first in list(blocks[0].named_modules()):
         kind = kind_of(first)
-        if kind is None or kind.slice is None:
-            continue
+        if kind is None or kind.slice is None or not kind.grouped:
+            continue  # members that cannot be grouped run one after another, each with its own heads
         try:
             attentions = [b.get_submodule(path) if path else b for b in blocks]
         except AttributeError:

@@ -77,10 +77,11 @@ def examine(name: str, module: nn.Module, image: torch.Tensor) -> Row:
         reason = _refusal(module) or str(error)
         return Row(status=REFUSED if counted else NO_HEADS, reason=reason, **base)  # type: ignore[arg-type]
     base |= _facts(view)
-    problem = _try(lambda: _mask_runs(view, image))
+    shape: list[int] = []
+    problem = _try(lambda: shape.extend(_native_shape(view, image))) or _try(lambda: _mask_runs(view, image, shape))
     if problem:
         return Row(status=REFUSED, reason=problem, **base)  # type: ignore[arg-type]
-    problem = _try(lambda: _fusion_runs(view, image))
+    problem = _try(lambda: _fusion_runs(view, image, shape))
     return Row(status=MASKED if problem else FUSED, reason=problem, **base)  # type: ignore[arg-type]
 
 
@@ -117,23 +118,24 @@ def _try(run: Callable[[], None]) -> str:
     return ""
 
 
-def _mask_runs(view: ModelView, image: torch.Tensor) -> None:
+def _native_shape(view: ModelView, image: torch.Tensor) -> Sequence[int]:
+    with torch.inference_mode():
+        return view.module(image).shape
+
+
+def _mask_runs(view: ModelView, image: torch.Tensor, shape: Sequence[int]) -> None:
     from hydra_core.heads.mask import HeadMask
 
-    with torch.inference_mode():
-        native = view.module(image)
-    _same_shape(view(image, HeadMask.full(view.shape).prune(len(view.shape) - 1, 0)), native.shape)
+    _same_shape(view(image, HeadMask.full(view.shape).prune(len(view.shape) - 1, 0)), shape)
 
 
-def _fusion_runs(view: ModelView, image: torch.Tensor) -> None:
+def _fusion_runs(view: ModelView, image: torch.Tensor, shape: Sequence[int]) -> None:
     from hydra_core.fusion.ensemble import fuse
     from hydra_core.heads.mask import HeadMask
 
     full, middle = HeadMask.full(view.shape), len(view.shape) // 2
-    masks = [full.prune(0, 0), full.prune(middle, 0), full]
-    with torch.inference_mode():
-        native = view.module(image)
-    _same_shape(fuse(view, masks)(image), (len(masks), *native.shape))
+    masks = [full.prune(middle, 0), full]
+    _same_shape(fuse(view, masks)(image), (len(masks), *shape))
 
 
 def _same_shape(got: torch.Tensor, want: Sequence[int]) -> None:
@@ -229,7 +231,7 @@ def markdown(table: pd.DataFrame, source: str) -> str:
         for kind, rows in sorted(used.groupby("attention"), key=lambda item: -len(item[1]))
     ]
     parts += ["## By attention", _md(["attention", "masked", "fused", "cut in every layer", "for example"], kinds)]
-    refused = table[(table.status == REFUSED) | ((table.status == MASKED))]
+    refused = table[(table.status == REFUSED) | (table.status == MASKED)]
     rows = refused[["name", "status", "reason"]].itertuples(index=False)
     parts += ["## Refused, or not fused", _md(["name", "status", "reason"], rows)]
     columns = ["name", "status", "heads", "attention", "cut", "fusion"]

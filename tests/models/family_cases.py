@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (one case a line)
 """One small model for every attention class of timm that is claimed: (name, options, image size)."""
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {
     "eva rope": ("vit_base_patch16_rope_224", {**SMALL, "num_heads": 2}, 32),
     "eva mixed rope": ("vit_base_patch16_rope_mixed_224", {**SMALL, "num_heads": 2}, 32),
     "beit": ("beit_base_patch16_224", SMALL, 32),
+    "beit shared": ("beit_base_patch16_224", {**SMALL, "use_rel_pos_bias": False, "use_shared_rel_pos_bias": True}, 32),
     "relpos mlp": ("vit_relpos_base_patch16_224", SMALL, 32),
     "relpos shared": ("vit_srelpos_small_patch16_224", SMALL, 32),
     "sam": ("samvit_base_patch16", {**SMALL, "window_size": 2, "global_attn_indexes": (1,), "depth": 2}, 32),

@@ -47,7 +47,7 @@ def case(request: pytest.FixtureRequest) -> tuple[ModelView, torch.Tensor, torch
 
 
 def test_all_kept_is_the_native_model(case) -> None:
-    view, images, native, masked = case
+    _, _, native, masked = case
     assert native.shape == (2, 10)
     assert native.std(0).max() > 0, "the images must matter, or nothing is tested"
     assert distance(masked[3], native) < TOLERANCE

@@ -128,3 +128,23 @@ def norm_rows(norm: Any, index: torch.Tensor) -> Any:
 
 def _keep(parameter: torch.Tensor, index: torch.Tensor) -> nn.Parameter:
     return nn.Parameter(parameter.detach()[index], requires_grad=parameter.requires_grad)
+
+
+def with_bias(projection: Any, *biases: torch.Tensor | None) -> Any:
+    """A linear that adds what a module keeps as separate q, k and v biases."""
+    if biases[0] is None:
+        return projection
+    bias = torch.cat([b for b in biases if b is not None])
+    return _resized(projection, projection.weight, bias)
+
+
+def cut_parts(module: Any, keep: Index, qkv: Any = None) -> tuple[nn.Linear, nn.Linear, int, torch.Tensor]:
+    """(qkv, proj, head_dim, kept heads): what the modules of `families.cut` start from."""
+    heads = int(module.num_heads)
+    qkv = module.qkv if qkv is None else qkv
+    head_dim = width(module.proj) // heads
+    proj = columns(module.proj, channels(keep, head_dim))
+    kept = torch.as_tensor(list(keep), device=module.proj.weight.device)
+    if hasattr(module, "kept"):
+        kept = module.kept[kept]  # cut again: heads of the first module
+    return rows(qkv, part_rows(keep, heads, head_dim)), proj, head_dim, kept

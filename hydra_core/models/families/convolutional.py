@@ -10,7 +10,6 @@ from hydra_core.models.attention import Index, channels, clone_with
 from hydra_core.models.families.common import add, columns, part_rows, projection_in, rows, width
 
 
-
 def _cut_visformer(module: Any, keep: Index) -> nn.Module:
     return clone_with(
         module,

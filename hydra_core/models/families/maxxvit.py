@@ -34,9 +34,23 @@ def cut_bias(bias: Any, keep: Index) -> Any:
         shape = (len(keep), *bias.bias_shape[1:])
         return clone_with(bias, relative_position_bias_table=table, bias_shape=shape, num_heads=len(keep))
     if kind == "RelPosMlp":
-        mlp = clone_with(bias.mlp, fc2=rows(bias.mlp.fc2, channels(keep, 1)))
-        return clone_with(bias, mlp=mlp, bias_shape=(*bias.bias_shape[:2], len(keep)), num_heads=len(keep))
+        return clone_with(
+            bias, mlp=cut_mlp(bias.mlp, keep), bias_shape=(*bias.bias_shape[:2], len(keep)), num_heads=len(keep)
+        )
+    if kind == "TableBias":
+        return clone_with(bias, table=of_heads(bias.table, keep, axis=1))
+    if kind == "LogBias":
+        return clone_with(bias, mlp=cut_mlp(bias.mlp, keep))
     return bias
+
+
+def cut_mlp(mlp: Any, keep: Index) -> Any:
+    """A network over offsets with one output a head, the kept ones only: timm's Mlp or a sequence."""
+    if isinstance(mlp, nn.Sequential):
+        new = clone_with(mlp)
+        new[-1] = rows(mlp[-1], channels(keep, 1))
+        return new
+    return clone_with(mlp, fc2=rows(mlp.fc2, channels(keep, 1)))
 
 
 add("MaxViT", "timm.models.maxxvit.AttentionCl", slice=_cut, grouped=False)

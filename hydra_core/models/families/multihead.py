@@ -138,11 +138,11 @@ def _split(path: str, module: nn.MultiheadAttention) -> SplitMultihead:
     return split.train(module.training)
 
 
-def linear_of(weight: nn.Parameter, bias: nn.Parameter | None) -> nn.Linear:
+def linear_of(weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
     """A linear over these very tensors."""
     new = nn.Linear(1, 1, bias=False, device="meta")
     new.out_features, new.in_features = weight.shape
-    new.weight = weight
+    new.weight = weight  # type: ignore[assignment]
     new.bias = bias  # type: ignore[assignment]
     return new
 

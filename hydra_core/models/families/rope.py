@@ -45,7 +45,19 @@ def _as_rope(module: Any) -> nn.Module:
     new = AttentionRope(8, 1, norm_layer=nn.LayerNorm, device="meta").train(module.training)
     for name in ("num_heads", "head_dim", "scale", "num_prefix_tokens", "fused_attn", "rotate_half"):
         setattr(new, name, getattr(module, name))
-    for name in ("qkv", "q_proj", "k_proj", "v_proj", "q_norm", "k_norm", "attn_drop", "norm", "gate", "proj", "proj_drop"):
+    for name in (
+        "qkv",
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "q_norm",
+        "k_norm",
+        "attn_drop",
+        "norm",
+        "gate",
+        "proj",
+        "proj_drop",
+    ):
         setattr(new, name, getattr(module, name))
     new.num_kv_heads, new.num_kv_groups = module.num_heads, 1
     if module.q_bias is not None:  # kept beside the projection in EVA
