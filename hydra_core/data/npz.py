@@ -94,6 +94,8 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, report: Intake
                 shape, fortran, dtype = np.lib.format.read_array_header_1_0(member)
             else:
                 shape, fortran, dtype = np.lib.format.read_array_header_2_0(member)
+        except (zipfile.BadZipFile, zlib.error, OSError):
+            raise
         except Exception as error:  # numpy parses the header as Python text: tokenizer and syntax errors come too
             raise UploadError(f"{report.source}: {shown} has a bad header", got=type(error).__name__) from None
         if dtype.hasobject:

@@ -169,6 +169,7 @@ def test_labels_with_markup_are_plain() -> None:
     assert samples.inputs[0] == "<b>text</b>"  # the model reads what was written
 
 
+@pytest.mark.slow
 def test_a_million_rows_cost_no_more_than_the_rows_kept(tmp_path: Path) -> None:
     path = tmp_path / "big.csv"
     with open(path, "w") as file:
