@@ -108,6 +108,14 @@ class Predictions:
         return self.logits.argmax(axis=-1)
 
     @cached_property
+    def votes(self) -> np.ndarray:
+        """How many members predict each class, (N, C)."""
+        counts = np.zeros((len(self), self.classes))
+        for predicted in self.member_predicted:
+            counts[np.arange(len(self)), predicted] += 1
+        return counts
+
+    @cached_property
     def confidence(self) -> np.ndarray:
         """The ensemble's top probability, (N,)."""
         return np.minimum(self.probs.max(axis=-1), 1.0)

@@ -46,11 +46,7 @@ def disagreement_samples(p: Predictions) -> np.ndarray:
     """Share of member pairs that predict differently, (N,); NaN for a single member."""
     if p.members < 2:
         return np.full(len(p), np.nan)
-    votes = np.zeros((len(p), p.classes))
-    rows = np.arange(len(p))
-    for predicted in p.member_predicted:
-        votes[rows, predicted] += 1
-    agreeing = (votes * (votes - 1)).sum(axis=-1)
+    agreeing = (p.votes * (p.votes - 1)).sum(axis=-1)
     return 1.0 - agreeing / (p.members * (p.members - 1))
 
 

@@ -19,6 +19,7 @@ from hydra_core.errors import MetricError
 from hydra_core.metrics.check import as_float, check_finite, check_labels
 from hydra_core.metrics.scores import OOD_SCORES, score_named
 
+MOST_CLASSES = 1_000_000  # labels alone do not tell how many classes there are
 Detector = Callable[[np.ndarray], np.ndarray]  # (N, D) -> (N,)
 
 
@@ -40,7 +41,7 @@ class FeatureScore:
                 got=array.shape,
             )
         scores = [fn(member) for fn, member in zip(self.detectors, array, strict=True)]
-        return np.mean(scores, axis=0, dtype=np.float64)
+        return np.asarray(scores, dtype=np.float64).mean(axis=0)
 
 
 def fit_feature_score(
@@ -76,7 +77,7 @@ def fit_feature_score(
         )
     array = check_features(features)
     members, samples, width = array.shape
-    y = check_labels(labels, samples, samples + int(np.max(labels, initial=0)) + 1)
+    y = check_labels(labels, samples, MOST_CLASSES)
     if name == "mahalanobis":
         fits = [_mahalanobis(z, y) for z in array]
     elif name == "knn":

@@ -58,11 +58,7 @@ def _mutual_information(p: Predictions) -> np.ndarray:
 
 
 def _variation_ratio(p: Predictions) -> np.ndarray:
-    votes = np.zeros((len(p), p.classes))
-    rows = np.arange(len(p))
-    for predicted in p.member_predicted:
-        votes[rows, predicted] += 1
-    return 1.0 - votes.max(axis=-1) / p.members
+    return 1.0 - p.votes.max(axis=-1) / p.members
 
 
 OOD_SCORES: dict[str, Score] = {
