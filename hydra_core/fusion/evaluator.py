@@ -18,7 +18,7 @@ import torch
 from hydra_core.errors import BudgetError, Cancelled, DataError
 from hydra_core.heads.mask import HeadMask
 from hydra_core.models.shortcuts import Shortcuts
-from hydra_core.models.stages import Gates, Stream
+from hydra_core.models.stages import Gates, Stages, Stream
 from hydra_core.models.view import ModelView
 
 Progress = Callable[[float, str], None]
@@ -166,7 +166,7 @@ class MaskEvaluator:
         progress: Progress | None = None,
         cancel: threading.Event | None = None,
     ) -> np.ndarray:
-        """Logits (len(masks), N, C) of many masks, as a prefix tree.
+        """Logits (len(masks), N, C) of many masks, as a prefix tree that starts where the last calls' streams allow.
 
         Raises:
             Cancelled: `cancel` was set.
@@ -184,7 +184,7 @@ class MaskEvaluator:
             self.peak = self._held = 0
             total, done = len(self._parts) * len(distinct), 0
             for part, spine in self._walk():
-                start = spine.longest([()]) or stages.start(part)
+                start = self._common(part, spine, leaves, stages)
                 for leaf, logits in self._visit(start, leaves, short):
                     if cancel is not None and cancel.is_set():
                         raise Cancelled("The evaluation")
@@ -195,6 +195,18 @@ class MaskEvaluator:
         where = {mask: i for i, mask in enumerate(distinct)}
         table = torch.stack([torch.cat(parts) for parts in outs]).numpy()
         return table if len(distinct) == len(masks) else table[[where[mask] for mask in masks]]
+
+    def _common(self, part: torch.Tensor, spine: _Spine, leaves: Sequence[_Leaf], stages: Stages) -> Stream:
+        """The stream before the first block at which masks part; kept, so that a search by layers goes on there."""
+        first = leaves[0]
+        prefixes = [self._prefix(first.mask, b) for b in range(self._parting(leaves, 0) + 1)]
+        stream = spine.longest(prefixes)
+        if stream is None:
+            stream = stages.start(part)
+            spine.keep((), stream)
+        stream = stages.advance(stream, len(prefixes) - 1, first.gates)
+        spine.keep(prefixes[-1], stream)
+        return stream
 
     def _visit(self, stream: Stream, leaves: Sequence[_Leaf], short: Shortcuts) -> Iterator[tuple[_Leaf, torch.Tensor]]:
         """Depth first below one stream; `leaves` agree in every block before it."""
