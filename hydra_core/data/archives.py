@@ -23,7 +23,7 @@ from hydra_core.errors import UploadError
 MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
 _CENTRAL = b"PK\x01\x02"
 _END, _END64, _LOCATOR64 = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
-_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, struct.error)
+DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, struct.error)
 
 
 class ZipContainer:
@@ -44,7 +44,7 @@ class ZipContainer:
             raise too_many_entries(source, limits, count)
         try:
             self._zip = zipfile.ZipFile(file)
-        except (*_DAMAGE, NotImplementedError) as error:
+        except (*DAMAGE, NotImplementedError) as error:
             raise UploadError(
                 f"{source} cannot be opened as a zip",
                 got=str(error)[:120],
@@ -98,7 +98,7 @@ class ZipContainer:
                 data = member.read(self.limits.file_bytes + 1)
         except (NotImplementedError, RuntimeError):
             raise UploadError("packed in a way that cannot be read") from None
-        except _DAMAGE:
+        except DAMAGE:
             raise UploadError("damaged in the zip") from None
         if len(data) > self.limits.file_bytes:
             raise UploadError("file too large")

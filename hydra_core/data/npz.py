@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from hydra_core.data.archives import count_entries
+from hydra_core.data.archives import DAMAGE, count_entries
 from hydra_core.data.classfolders import Intake, count_classes
 from hydra_core.data.limits import Limits, size_text
 from hydra_core.data.report import IntakeReport, safe_name, unique_names
@@ -70,7 +70,7 @@ def _read_members(file: BinaryIO, report: IntakeReport, limits: Limits) -> dict[
                 if free < 0:
                     raise _too_much(report, limits)
                 arrays[key] = _read_member(archive, info, report)
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+    except (*DAMAGE, NotImplementedError, RuntimeError) as error:
         raise UploadError(f"{report.source} is damaged", expected="a whole .npz", got=safe_name(error)) from None
     return arrays
 

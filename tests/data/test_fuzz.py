@@ -52,6 +52,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow tells of broken TIFF tags
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "PPM"])
 def test_damaged_images(form: str) -> None:
     data = encode(pixels(height=24, width=20), form)
