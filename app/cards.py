@@ -36,10 +36,10 @@ OOD: dict[str, Card] = {
         "50 % is guessing.",
     ),
     "fpr95_near": Card(
-        "FPR95, near", "low", "share", "Share of near-OOD samples let through when 95 % of the known ones are."
+        "FPR95, near", "low", "share", "Share of known samples flagged as unfamiliar when 95 % of near-OOD ones are."
     ),
     "fpr95_far": Card(
-        "FPR95, far", "low", "share", "Share of far-OOD samples let through when 95 % of the known ones are."
+        "FPR95, far", "low", "share", "Share of known samples flagged as unfamiliar when 95 % of far-OOD ones are."
     ),
 }  # fmt: skip
 COST: dict[str, Card] = {
@@ -55,4 +55,6 @@ def values_of(report: Report | None, cost: Cost | None = None) -> dict[str, floa
     found = {} if report is None else {name: getattr(report, name, None) for name in (*CALIBRATION, *OOD)}
     if cost is not None:
         found |= {name: getattr(cost, name) for name in COST}
-    return {name: float(value) for name, value in found.items() if value is not None}
+    return {
+        name: float(value) for name, value in found.items() if value is not None and value == value
+    }  # NaN: not defined

@@ -113,7 +113,7 @@ def run_recipe(recipe: Recipe, out: Path, *, bootstrap: int = 500, split: str = 
     hydra = fuse(view, recipe.plan, options=recipe.options)
     samples, ood = (bundle.test, bundle.ood_test) if split == "test" else (bundle.val, bundle.ood_val)
     rows = {
-        name: evaluate(predictor, samples, ood, bootstrap=bootstrap).row()
+        name: evaluate(predictor, samples, ood, bootstrap=bootstrap).row(intervals=bootstrap > 0)
         for name, predictor in (("single", view), ("hydra", hydra))
     }
     cost = cost_of(view, hydra)
