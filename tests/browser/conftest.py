@@ -35,7 +35,10 @@ def server(tmp_path_factory):
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
-            process.wait(10)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:  # inference under way
+                process.kill()
 
 
 def _wait(url, process, log, seconds=60):
