@@ -120,3 +120,12 @@ def _open_clip_names() -> Iterable[str]:
 
 
 register_source(Source("open_clip", "Zero-shot models: classes are named by texts.", _load_open_clip, _open_clip_names))
+
+
+def _load_text(name: str, checkpoint: PathLike | None, num_classes: int | None) -> ModelView:
+    from hydra_core.models.text_models import load_text
+
+    return load_text(name, checkpoint=checkpoint, num_classes=num_classes)
+
+
+register_source(Source("hf", "Text encoders by their hub name, or from a local folder.", _load_text, lambda: ()))

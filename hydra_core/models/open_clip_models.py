@@ -1,4 +1,4 @@
-"""open_clip's contrastive models as zero-shot views: the image tower can be pruned, the text tower makes the classes."""
+"""open_clip's models as zero-shot views: the image tower can be pruned, the text tower makes the classes."""
 
 from __future__ import annotations
 

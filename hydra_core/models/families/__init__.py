@@ -4,6 +4,7 @@ from hydra_core.models.families import (  # noqa: F401
     channel,
     classattn,
     convolutional,
+    hf_text,
     levit,
     maxxvit,
     multihead,
