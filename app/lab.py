@@ -469,3 +469,32 @@ def _file(write: Callable[[Any], object]) -> bytes:
         path = Path(folder) / "out.safetensors"
         write(path)
         return path.read_bytes()
+
+
+# -- projections -----------------------------------------------------------------------------
+
+
+def projections(
+    model_name: str,
+    data_name: str,
+    heads: Sequence[tuple[int, int]],
+    mask: HeadMask | None = None,
+    *,
+    dims: int = 2,
+    how: str = "pca",
+    n: int = 300,
+) -> tuple[Sample, list[Any]]:
+    """(sample, `hydra_core.heads.projection.Projection` of each head) on validation data; rows as in the sample."""
+    chosen = sample(data_name, Options(n=n))
+    key = digest("projection", model_name, chosen.key, tuple(heads), mask.text if mask else "", dims, how)
+
+    def compute() -> list[Any]:
+        import torch
+
+        from hydra_core.heads.projection import project_heads
+
+        inside = inputs(model_name, chosen.id)
+        outside = torch.cat([inputs(model_name, part) for part in chosen.ood.values()])
+        return project_heads(model(model_name), inside, outside, heads, dims=dims, how=how, mask=mask)
+
+    return chosen, _results.get(key, lambda: infer(compute))

@@ -25,6 +25,7 @@ class PageEntry:
 PAGES: tuple[PageEntry, ...] = (
     PageEntry("start", "Start", "home", "What is this, and which model and data shall we look at?"),
     PageEntry("heads", "Heads", "grid_on", "Which heads matter, and do the criteria agree?"),
+    PageEntry("projections", "Projections", "bubble_chart", "Do known and unknown samples separate in a head?"),
     PageEntry("what_if", "What if", "tune", "What happens to calibration and OOD detection when these heads go?"),
     PageEntry("cost", "Cost", "speed", "What does this plan cost beside one model and a deep ensemble?"),
     PageEntry("export", "Export", "download", "How do I take this setting away?"),

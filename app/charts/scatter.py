@@ -63,3 +63,20 @@ def table_of(panels: Sequence[tuple[str, np.ndarray]], ids: Sequence[str], sets:
     """The points of all panels as one table: head, set, id, x, y."""
     parts = [pd.DataFrame({"head": t, "set": sets, "id": ids, "x": p[:, 0], "y": p[:, 1]}) for t, p in panels]
     return pd.concat(parts, ignore_index=True)
+
+
+def point_cloud(picture: Any, groups: Sequence[tuple[str, str, slice]], ids: Sequence[str]) -> go.Figure:
+    """One head large: `picture.points` in two or three dimensions, the sample's id on hover."""
+    fig, flat = go.Figure(), picture.points.shape[1] == 2
+    for name, shift, where in groups:
+        part = picture.points[where]
+        marker = {"size": 6 if flat else 3, "opacity": 0.7, "color": SHIFT_COLOURS[shift]}
+        marker["symbol"] = SHIFT_SYMBOLS[shift]
+        same = {"mode": "markers", "name": name, "text": ids[where], "marker": marker,
+                "hovertemplate": f"{name}<br>%{{text}}<extra></extra>"}  # fmt: skip
+        trace = go.Scattergl(x=part[:, 0], y=part[:, 1], **same) if flat else go.Scatter3d(
+            x=part[:, 0], y=part[:, 1], z=part[:, 2], **same)  # fmt: skip
+        fig.add_trace(trace)
+    share = picture.explained
+    axis = lambda i: f"axis {i + 1}" if share is None else f"component {i + 1} ({share[i]:.0%})"  # noqa: E731
+    return finish(fig, height=460, x=axis(0), y=axis(1))

@@ -1,0 +1,124 @@
+"""Do ID and OOD samples separate in a head? The six most and the six least important ones, or any other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from app import frame, lab, widgets
+from app.cache import digest
+from app.charts.scatter import point_cloud, small_multiples, table_of
+from app.head_grid import Stroke, head_grid, paint_selection
+from app.session import Session
+
+CHOSEN = "projections/heads"
+
+
+def ranked_heads(scores: Any) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The six most and the six least important heads."""
+    order = [(int(r.layer), int(r.head)) for r in scores.frame().sort_values("rank").itertuples()]
+    return order[:6], order[-6:]
+
+
+def panels(pictures: list[Any]) -> list[tuple[str, Any]]:
+    return [(f"{p.head[0]}.{p.head[1]}: AUROC {p.auroc:.2f}", p.points) for p in pictures]
+
+
+def groups(chosen: lab.Sample) -> list[tuple[str, str, slice]]:
+    return [(name or "ID", part.shift, chosen.slices[name]) for name, part in chosen.sets.items()]
+
+
+def draw(state: Session, heads: list[tuple[int, int]], name: str, title: str, pruned: bool) -> float | None:
+    """One row of small multiples; returns the mean separability."""
+    mask = state.mask if pruned and not state.mask.is_full else None
+    job = widgets.start(
+        digest("projections", state.model, state.data, tuple(heads), mask.text if mask else ""),
+        lambda job: lab.projections(state.model, state.data, heads, mask),
+        f"Projecting: {title}",
+    )
+    result = widgets.result_of(job, patience=4.0)
+    if result is None:
+        return None
+    chosen, pictures = result
+    st.subheader(title, anchor=False)
+    mean = sum(p.auroc for p in pictures) / len(pictures)
+    alt = f"ID and OOD samples in {len(pictures)} heads; mean separability {mean:.2f}"
+    widgets.show_figure(small_multiples(panels(pictures), groups(chosen)), name, alt)
+    ids = [i for part in chosen.sets.values() for i in part.ids]
+    sets = [name_ or "ID" for name_, part in chosen.sets.items() for _ in part.ids]
+    widgets.csv_button(table_of(panels(pictures), ids, sets), name, "Points as CSV")
+    return mean
+
+
+def any_head(state: Session, scores: Any, pruned: bool) -> None:
+    """One head large, in two or three dimensions."""
+    st.subheader("Any head, large", anchor=False)
+    selected = st.session_state.setdefault(CHOSEN, (ranked_heads(scores)[0][0],))
+    left, right = st.columns([1, 2], gap="medium")
+
+    def on_paint(strokes: list[Stroke]) -> None:
+        st.session_state[CHOSEN] = paint_selection(selected, strokes, multi=False) or selected
+
+    with left:
+        head_grid(state.mask, key="projections/grid", on_paint=on_paint, scores=scores, title="Taylor score",
+                  mode="select", selected=selected, multi=False, label="Choose a head to project")  # fmt: skip
+        how = st.segmented_control("Method", ["pca", "umap"], default="pca", required=True, key="how",
+                                   bind="query-params", format_func=str.upper,
+                                   help="UMAP keeps neighbours together; its first run takes ten seconds.")  # fmt: skip
+        dims = st.segmented_control("Dimensions", [2, 3], default=2, required=True, key="dims", bind="query-params")
+    mask = state.mask if pruned and not state.mask.is_full else None
+    job = widgets.start(
+        digest("projection", state.model, state.data, selected, how, dims, mask.text if mask else ""),
+        lambda job: lab.projections(state.model, state.data, list(selected), mask, dims=dims, how=how),
+        "Projecting",
+    )
+    with right:
+        result = widgets.result_of(job, patience=2.0)
+        if result is None:
+            return
+        chosen, (picture,) = result
+        ids = [i for part in chosen.sets.values() for i in part.ids]
+        layer, head = picture.head
+        alt = f"Samples as layer {layer}, head {head} sees them; separability {picture.auroc:.2f}"
+        widgets.show_figure(point_cloud(picture, groups(chosen), ids), f"head-{layer}-{head}", alt)
+        kept = "" if picture.explained is None else f" The axes carry {picture.explained.sum():.0%} of the ID variance."
+        st.caption(
+            f"Layer {layer}, head {head}: a linear probe on its full output has AUROC {picture.auroc:.3f}.{kept}"
+        )
+
+
+def page() -> None:
+    state = frame.page_head("projections")
+    if not lab.data(state.data).ood_val:
+        st.info(
+            "This data has no OOD set to compare with. Choose data with one in the side bar.", icon=":material/info:"
+        )
+        return
+    job = widgets.start(
+        digest("taylor", state.model, state.data),
+        lambda job: lab.scores(state.model, state.data, progress=job.progress, cancel=job.cancel),
+        "Scoring the heads",
+    )
+    scores = widgets.result_of(job, patience=3.0)
+    if scores is None:
+        return
+    answer = st.container()
+    pruned = st.toggle(
+        f"Show the points under member {state.plan.names[state.active]}'s mask", key="pruned", bind="query-params",
+        help="Axes stay fitted on ID samples of the unpruned model, so that pruning moves points and not axes.",
+        disabled=state.mask.is_full,
+    )  # fmt: skip
+    most, least = ranked_heads(scores)
+    high = draw(state, most, "most-important", "The six heads that matter most (Taylor)", pruned)
+    low = draw(state, least, "least-important", "The six heads that matter least", pruned)
+    if high is not None and low is not None:
+        answer.markdown(
+            f"A linear probe tells ID from OOD with a mean AUROC of **{high:.2f}** in the six most important heads and "
+            f"of **{low:.2f}** in the six least important ones."
+        )
+    any_head(state, scores, pruned)
+    st.caption(f"{lab.sample(state.data, lab.Options(n=300)).note}. Heads are named layer.head.")
+
+
+page()
