@@ -130,7 +130,12 @@ def prepare(samples: SampleSet) -> torch.Tensor:
     images = samples.inputs
     if images.dtype == object or images.shape[1:] != (SIZE, SIZE):
         images = np.stack([to_grey(image) for image in images])
-    x = torch.from_numpy(images.astype(np.float32)).unsqueeze(1)  # (N, 1, H, W)
+    return to_input(images)
+
+
+def to_input(images: np.ndarray) -> torch.Tensor:
+    """Grey images (N, 28, 28) uint8 -> (N, 1, 28, 28) float32, normalised."""
+    x = torch.from_numpy(images.astype(np.float32)).unsqueeze(1)
     return x.div_(255).sub_(MEAN).div_(STD)
 
 

@@ -27,12 +27,15 @@ from hydra_core.data.sets import DataBundle, SampleSet
 from hydra_core.metrics.calibration import ece
 from hydra_core.metrics.classification import accuracy, nll, softmax
 from hydra_core.metrics.ood import auroc
-from hydra_core.models.demo import ASSETS, CARD, DEMO_NAMES, demo_module, load_demo, prepare
-from hydra_core.training.loop import Fit, Recipe, fit
+from hydra_core.models.demo import ASSETS, CARD, DEMO_NAMES, demo_module, load_demo, prepare, to_input
+from hydra_core.training.loop import Fit, fit
+from hydra_core.training.outliers import outliers
+from hydra_core.training.recipe import Recipe
 
 SCRATCH = ASSETS.parent / ".scratch"
 PATCH_DROP = 0.5
-RECIPE = Recipe(epochs=6, batch=128, lr=2e-3, weight_decay=0.05, shift=2, flip=True, ema=0.998)
+OUTLIERS = 8000
+RECIPE = Recipe(epochs=4, batch=128, lr=2e-3, shift=2, flip=True, ema=0.998, outlier_weight=0.3, outlier_share=0.125)
 COMMAND = "python -m hydra_core.training.demo"
 
 
@@ -53,10 +56,15 @@ def train(name: str, seed: int) -> tuple[VisionTransformer, Fit]:
 
     SCRATCH.mkdir(exist_ok=True)
     recipe = Recipe(**asdict(RECIPE) | {"seed": seed})
-    checkpoint = SCRATCH / f"{name}.pt"
     assert samples.labels is not None
     done = fit(
-        module, prepare(samples), torch.from_numpy(samples.labels), recipe, evaluate=evaluate, checkpoint=checkpoint
+        module,
+        prepare(samples),
+        torch.from_numpy(samples.labels),
+        recipe,
+        outliers=to_input(outliers(OUTLIERS, seed)),
+        evaluate=evaluate,
+        checkpoint=SCRATCH / f"{name}.pt",
     )
     return module, done
 

@@ -74,22 +74,22 @@ def digits() -> Arrays:
     return _arrays(np.stack([_resize(Image.fromarray(np.uint8(np.rint(d * 255 / 16)))) for d in small]))
 
 
-def noise(seed: int = 11) -> Arrays:
+def noise(seed: int = 11, count: int = PROCEDURAL) -> Arrays:
     """White noise, and noise blurred by half a pixel to three pixels and stretched to the full range."""
     from scipy.ndimage import gaussian_filter
 
     rng = np.random.default_rng(seed)
-    fields = rng.random((PROCEDURAL, SIZE, SIZE))
-    width = np.where(np.arange(PROCEDURAL) % 2, rng.uniform(0.5, 3.0, PROCEDURAL), 0.0)
+    fields = rng.random((count, SIZE, SIZE))
+    width = np.where(np.arange(count) % 2, rng.uniform(0.5, 3.0, count), 0.0)
     return _arrays(np.stack([_full_range(gaussian_filter(f, w, mode="wrap")) for f, w in zip(fields, width)]))
 
 
-def textures(seed: int = 12) -> Arrays:
+def textures(seed: int = 12, count: int = PROCEDURAL) -> Arrays:
     """Gratings, checks and rings of random period, angle, phase, contrast and brightness, in turn."""
     rng = np.random.default_rng(seed)
     kinds = (_grating, _checks, _rings)
     out = []
-    for i in range(PROCEDURAL):
+    for i in range(count):
         wave = kinds[i % 3](rng)  # -1 to 1
         low, high = np.sort(rng.uniform(0, 255, 2))
         out.append(low + (high - low) * (wave + 1) / 2)

@@ -6,7 +6,6 @@ the same weights as one that was not.
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
@@ -21,43 +20,10 @@ from torch import nn
 
 from hydra_core.errors import Cancelled, CheckpointError, DataError, ModelError
 from hydra_core.training import augment
+from hydra_core.training.recipe import Recipe, decay_groups, learning_rate
 
 Progress = Callable[[float, str], None]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How to train.
-
-    Attributes:
-        epochs, batch: passes over the data, samples a step.
-        lr: peak of the learning rate; it rises linearly over `warmup` (a share of all steps)
-            and falls by a cosine to a hundredth.
-        weight_decay: on matrices and filters only; biases, norms and tokens stay free.
-        clip: largest norm of the gradient.
-        smoothing: label smoothing.
-        mixup: alpha of mixup's Beta distribution; 0 for none.
-        shift, flip, erase: augmentation of images: pixels, mirror or not, share erased.
-        ema: decay a step of the averaged weights; 0 for none.
-        outlier_weight: weight of the loss that asks for uniform predictions on `outliers`.
-        seed: of everything random.
-    """
-
-    epochs: int = 10
-    batch: int = 128
-    lr: float = 1e-3
-    warmup: float = 0.1
-    weight_decay: float = 0.05
-    clip: float = 1.0
-    smoothing: float = 0.0
-    mixup: float = 0.0
-    shift: int = 0
-    flip: bool = False
-    erase: float = 0.0
-    ema: float = 0.0
-    outlier_weight: float = 0.0
-    seed: int = 0
 
 
 @dataclass
@@ -129,26 +95,12 @@ def _cross_entropy(recipe: Recipe) -> Loss:
     return loss
 
 
-def learning_rate(recipe: Recipe, step: int, steps: int) -> float:
-    """Linear warm-up, then a cosine from the peak to a hundredth of it."""
-    warm = max(1, round(recipe.warmup * steps))
-    if step < warm:
-        return recipe.lr * (step + 1) / warm
-    done = (step - warm) / max(1, steps - warm)
-    return recipe.lr * (0.01 + 0.99 * (1 + math.cos(math.pi * done)) / 2)
-
-
-def decay_groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices and filters decay; vectors, norms, class tokens and positions do not."""
-    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-    if not named:
-        raise ModelError("This model has nothing to train", expected="parameters that require gradients")
-    free = [p for name, p in named if p.ndim < 2 or name.endswith(("_token", "pos_embed"))]
-    held = {id(p) for p in free}
-    return [
-        {"params": [p for _, p in named if id(p) not in held], "weight_decay": weight_decay},
-        {"params": free, "weight_decay": 0.0},
-    ]
+def batches(order: torch.Tensor, size: int) -> list[torch.Tensor]:
+    """Indices in batches; a last batch of one joins the one before it, since batch norm cannot train on one."""
+    parts = list(order.split(size))
+    if len(parts) > 1 and size > 1 and len(parts[-1]) == 1:
+        parts[-2:] = [torch.cat(parts[-2:])]
+    return parts
 
 
 class _Run:
@@ -161,7 +113,7 @@ class _Run:
         self.outliers = outliers if outliers is not None and recipe.outlier_weight else None
         self.optimizer = torch.optim.AdamW(decay_groups(module, recipe.weight_decay), lr=recipe.lr, fused=True)
         self.mean = {k: t.detach().clone() for k, t in module.state_dict().items()} if recipe.ema else {}
-        self.per_epoch = math.ceil(len(x) / recipe.batch)
+        self.per_epoch = len(batches(torch.arange(len(x)), recipe.batch))
 
     def epoch(self, epoch: int, progress: Progress | None, cancel: threading.Event | None) -> float:
         """One pass over the data; the mean loss."""
@@ -170,7 +122,7 @@ class _Run:
         self.module.train()
         with torch.random.fork_rng(devices=[]):  # dropout inside the module repeats too
             torch.manual_seed(self.recipe.seed * 100_003 + epoch)
-            for i, index in enumerate(torch.randperm(len(self.x), generator=generator).split(self.recipe.batch)):
+            for i, index in enumerate(batches(torch.randperm(len(self.x), generator=generator), self.recipe.batch)):
                 if cancel is not None and cancel.is_set():
                     raise Cancelled("Training")
                 step = epoch * self.per_epoch + i
@@ -200,7 +152,7 @@ class _Run:
         if r.mixup:
             x, order, weight = augment.mixup(x, r.mixup, generator)
         if self.outliers is not None:
-            picked = torch.randint(0, len(self.outliers), (max(1, n // 4),), generator=generator)
+            picked = torch.randint(0, len(self.outliers), (max(1, round(n * r.outlier_share)),), generator=generator)
             x = torch.cat([x, self.augmented(self.outliers[picked], generator)])
         logits = self.module(x)
         loss = weight * self.loss(logits[:n], y)
