@@ -35,7 +35,7 @@ from hydra_core.metrics.scaling import (
     fit_temperature,
     fit_vector_scaling,
 )
-from hydra_core.metrics.scores import OOD_SCORES, Score, ood_score
+from hydra_core.metrics.scores import OOD_SCORES, Score, mcm_score, ood_score
 from hydra_core.metrics.selective import RiskCoverage, aurc, excess_aurc, risk_coverage
 
 __all__ = [
@@ -73,6 +73,7 @@ __all__ = [
     "head_overlap",
     "kl_matrix",
     "mce",
+    "mcm_score",
     "mutual_information",
     "nll",
     "ood_score",

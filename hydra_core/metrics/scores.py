@@ -155,3 +155,30 @@ def ood_score(logits: Any, name: str = "msp") -> np.ndarray:
             hint="Fit it with fit_feature_score and pass its values to evaluate_logits as `scores`.",
         )
     return score.fn(Predictions.of(logits))
+
+
+def mcm_score(logits: Any, scale: float, temperature: float = 1.0) -> np.ndarray:
+    """Maximum concept matching for zero-shot models, (N,) float64, higher is more OOD.
+
+    One minus the top class of softmax(similarity / temperature), where similarities are cosines. A CLIP model's
+    logits are its cosines times a scale of about 100, so its max-probability score (MSP) is the same at a
+    temperature of 1/100: nearly one-hot. MCM's softer default of 1 keeps how well the best class fits.
+
+    Args:
+        logits: (N, C) or (M, N, C) logits of a zero-shot model, or Predictions. A bias shared by all classes
+            (SigLIP) changes nothing.
+        scale: what the logits' cosines were multiplied by (`view.info["logit_scale"]`).
+        temperature: of the cosines. The softmax is averaged over members.
+
+    Source: Ming et al., NeurIPS 2022.
+
+    Raises:
+        MetricError: a scale or temperature that is not positive, or unusable logits.
+
+    Examples:
+        >>> mcm_score([[30.0, 10.0]], scale=100.0).round(4).tolist()
+        [0.4502]
+    """
+    if not scale > 0 or not temperature > 0:
+        raise MetricError("Scale and temperature are positive", expected="numbers over 0", got=(scale, temperature))
+    return _msp(Predictions.of(Predictions.of(logits).logits / (scale * temperature)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -65,10 +64,10 @@ def load_open_clip(
     config, tag = _split_name(clip, name)
     if checkpoint is None:
         tag = tag or _first_tag(clip, config)
-        model = _fetch(config, lambda: clip.create_model(config, pretrained=tag, require_pretrained=True))
+        model = _fetch(config, lambda: clip.create_model(config, pretrained=tag, require_pretrained=True), tag)
     else:
         model = _from_checkpoint(clip, config, checkpoint)
-    tokenize = _fetch(config, lambda: clip.get_tokenizer(tokenizer or config), "tokenizer")
+    tokenize = _fetch(config, lambda: clip.get_tokenizer(tokenizer or config), what="tokenizer")
     names = list(class_names) if class_names is not None else list(clip.IMAGENET_CLASSNAMES)
     full = f"open_clip/{config}" + (f":{tag}" if tag and checkpoint is None else "")
     return open_clip_view(full, model, tokenize, names, templates)
@@ -144,7 +143,7 @@ def _from_checkpoint(clip: Any, config: str, checkpoint: PathLike) -> nn.Module:
     return load_into(model, convert_state_dict(model, state))
 
 
-def _fetch(config: str, make: Callable[[], Any], what: str = "weights") -> Any:
+def _fetch(config: str, make: Callable[[], Any], tag: str = "", what: str = "weights") -> Any:
     """Run what may reach for the hub; a failure says what to download and where to put it."""
     try:
         return make()
@@ -156,18 +155,17 @@ def _fetch(config: str, make: Callable[[], Any], what: str = "weights") -> Any:
             f"The {what} of open_clip's {config} could not be fetched",
             expected="a reachable model hub, or a local copy",
             got=f"{type(error).__name__}: {str(error)[:200]}",
-            hint=f"Download them on another machine ({_origin(config)}), copy them here, and load with {option}.",
+            hint=f"Download them on another machine ({_origin(config, tag)}), copy them here, and load with {option}.",
         ) from error
 
 
-@lru_cache(maxsize=256)
-def _origin(config: str) -> str:
-    """Where the weights and tokenizer of a config lie."""
+def _origin(config: str, tag: str = "") -> str:
+    """Where the weights of a tag (else of the first few) and the tokenizer of a config lie."""
     clip = library()
     places = []
-    for tag in clip.list_pretrained_tags_by_model(config)[:3]:
-        found = clip.get_pretrained_cfg(config, tag)
-        places.append(f"{tag}: {found.get('hf_hub') or found.get('url')}".rstrip("/"))
+    for each in [tag] if tag else clip.list_pretrained_tags_by_model(config)[:3]:
+        found = clip.get_pretrained_cfg(config, each)
+        places.append(f"{each}: {found.get('hf_hub') or found.get('url')}".rstrip("/"))
     text = (clip.get_model_config(config) or {}).get("text_cfg", {})
     if text.get("hf_tokenizer_name"):
         places.append(f"tokenizer: {text['hf_tokenizer_name']}")
