@@ -102,7 +102,8 @@ class Method:
     @cached_property
     def digest(self) -> str:
         """A short digest of the network's structure and tensors: the key of cached logits."""
-        return module_digest(self.net, repr(self.net))
+        tree = [m.parents for m in self.net.modules() if isinstance(m, Branch)]
+        return module_digest(self.net, f"{self.net!r}{tree}")
 
 
 def module_digest(module: nn.Module, salt: str = "") -> str:
@@ -130,26 +131,39 @@ class Members(nn.Module):
         return torch.stack([model(x) for model in self.models])
 
 
-class OnRows(nn.Module):
+class FixedStatistics(nn.Module):
+    """A network whose batch norms keep the statistics that they came with: fine-tuning is too short for new ones."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x)
+
+    def train(self, mode: bool = True) -> FixedStatistics:
+        super().train(mode)
+        for module in self.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.eval()
+        return self
+
+
+class OnRows(FixedStatistics):
     """A network whose blocks carry the members on the batch axis: (B, ...) -> (M, B, C).
 
     `leaves[m]` is the group of rows that belongs to member m.
     """
 
     def __init__(self, net: nn.Module, leaves: Sequence[int]) -> None:
-        super().__init__()
-        self.net, self.leaves = net, tuple(leaves)
+        super().__init__(net)
+        self.leaves = tuple(leaves)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return unpack_members(self.net(x), max(self.leaves) + 1)[list(self.leaves)]  # (G*B, C) -> (M, B, C)
 
-    def train(self, mode: bool = True) -> OnRows:
-        """Batch norms keep the statistics that the model came with: fine-tuning is too short to learn new ones."""
-        super().train(mode)
-        for module in self.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                module.eval()
-        return self
+    def extra_repr(self) -> str:
+        return f"leaves={self.leaves}"
 
 
 def on_rows(view: ModelView, net: nn.Module, members: int) -> OnRows:

@@ -72,7 +72,7 @@ def mc_dropout(view: ModelView, *, passes: int = 8, p: float = 0.1, seed: int = 
         set_child(model, path, FixedDropout(p, seed * 1_009 + i))
     for module in model.modules():
         if getattr(module, "fused_attn", False):
-            module.fused_attn = False  # the fused kernel has no place between softmax and values  # type: ignore
+            module.fused_attn = False  # type: ignore[assignment]  # the fused kernel has no place after the softmax
     return Method(view, Passes(model, passes))
 
 

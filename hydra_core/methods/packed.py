@@ -52,10 +52,10 @@ class PackedViT(nn.Module):
         super().__init__()
         self.members, self.width = members, width
         self.stem = pack_convs(like.patch_embed, members, width / like.embed_dim)
-        tokens = like.pos_embed.shape[1]
+        tokens = 1 + like.patch_embed.num_patches
         self.cls_token = nn.Parameter(torch.zeros(members, 1, width))
         self.pos_embed = nn.Parameter(torch.randn(members, tokens, width) * 0.02)
-        ratio = like.blocks[0].mlp.fc1.out_features / like.embed_dim
+        ratio = like.blocks.get_submodule("0.mlp.fc1").weight.shape[0] / like.embed_dim  # type: ignore[union-attr,operator]
         self.blocks = nn.Sequential(*(self._block(width, heads, ratio) for _ in like.blocks))
         self.norm = GroupedLayerNorm([nn.LayerNorm(width, eps=1e-6) for _ in range(members)])
         self.head = GroupedLinear([nn.Linear(width, like.num_classes) for _ in range(members)])

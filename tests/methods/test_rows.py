@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from hydra_core.errors import CheckpointError, MetricError, ModelError, UnsupportedModel
+from hydra_core.errors import CheckpointError, ModelError, UnknownNameError, UnsupportedModel
 from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.methods.batch_ensemble import RankOneLinear, batch_ensemble
 from hydra_core.methods.dropout import mc_dropout
 from hydra_core.methods.ensembles import deep_ensemble, hydra, pruned, single, unfused
 from hydra_core.methods.lora import lora_ensemble
 from hydra_core.methods.packed import packed
-from hydra_core.methods.temperature import fit_scaling, nll_of, pooled
+from hydra_core.methods.temperature import Scaled
+from hydra_core.metrics.classification import nll
 from hydra_core.models.view import build_view
 from hydra_core.training.loop import Recipe
 from tests.methods.conftest import batch, tiny
@@ -194,44 +195,24 @@ def test_packed_members_differ_and_refuse_other_models():
 # -- scaling after training --------------------------------------------------------------------------
 
 
-def overconfident(members: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(0)
-    z = rng.normal(size=(400, 4))
-    labels = np.array([rng.choice(4, p=p) for p in np.exp(z) / np.exp(z).sum(-1, keepdims=True)])
-    return 4 * z + rng.normal(size=(members, 400, 4)) * (members > 1), labels
-
-
-def test_temperature_recovers_the_factor_that_was_put_in():
-    logits, labels = overconfident()
-    assert 3.2 < fit_scaling(logits, labels).temperature < 4.8
-
-
-@pytest.mark.parametrize("members", [1, 3])
 @pytest.mark.parametrize("kind", ["temperature", "vector"])
-def test_scaling_lowers_the_validation_nll(kind, members):
-    logits, labels = overconfident(members)
-    scaled = fit_scaling(logits, labels, kind)(logits)
-    assert nll_of(scaled[0], labels) < nll_of(pooled(logits), labels)
+@pytest.mark.parametrize("make", [lambda: single(tiny()), lambda: hydra(tiny(), plan())], ids=["single", "hydra"])
+def test_scaling_lowers_the_validation_nll_of_any_row_at_its_cost(make, kind):
+    method, x = make(), batch(40)
+    y = np.arange(40) % 5
+    logits = method.member_logits(x)
+    scaled = Scaled(method, logits, y, kind)
+    assert nll(scaled.member_logits(x), y) < nll(logits, y)
+    assert scaled.cost() == method.cost()
 
 
-@pytest.mark.parametrize("members", [1, 3])
-def test_temperature_changes_no_prediction(members):
-    logits, labels = overconfident(members)
-    before = pooled(logits).argmax(-1)
-    assert np.array_equal(fit_scaling(logits, labels)(logits)[0].argmax(-1), before)
+def test_temperature_leaves_the_accuracy_of_single_unchanged():
+    method, x = single(tiny()), batch(40)
+    scaled = Scaled(method, method.member_logits(x), np.arange(40) % 5)
+    assert torch.equal(scaled.predict_proba(x).argmax(-1), method.predict_proba(x).argmax(-1))
+    assert scaled.scaling.temperature != 1
 
 
-def test_vector_scaling_is_no_worse_than_temperature_and_its_gradient_vanishes():
-    logits, labels = overconfident()
-    vector, one = (fit_scaling(logits, labels, kind) for kind in ("vector", "temperature"))
-    best = nll_of(vector(logits)[0], labels)
-    assert best <= nll_of(one(logits)[0], labels)
-    for c in range(4):
-        moved = vector.bias.copy()
-        moved[c] += 0.01
-        assert nll_of(pooled(logits) * vector.weight + moved, labels) > best
-
-
-def test_scaling_refuses_one_class():
-    with pytest.raises(MetricError, match="one class"):
-        fit_scaling(np.zeros((5, 3)), np.ones(5, dtype=int))
+def test_scaling_refuses_unknown_kinds():
+    with pytest.raises(UnknownNameError, match="scaling"):
+        Scaled(single(tiny()), native(), np.arange(6) % 5, "matrix")

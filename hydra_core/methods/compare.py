@@ -1,0 +1,313 @@
+"""Every row on one split, one table: `compare`. As a command it measures the demo once:
+
+python -m hydra_core.methods.compare            choose a setting on validation, then measure the test split
+python -m hydra_core.methods.compare --choose   choose only
+    --rows NAME ...   these rows only        --bootstrap N        --no-latency
+
+It writes assets/hydra-demo.json (the choice), assets/comparison-demo.json and docs/comparison-demo.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from hydra_core.cost import example_input, measure_latency
+from hydra_core.data.sets import DataBundle, SampleSet
+from hydra_core.errors import Cancelled, CheckpointError, HydraError, UnknownNameError
+from hydra_core.evaluate import forward_set
+from hydra_core.heads.scores import labelled
+from hydra_core.methods.base import Method, module_digest
+from hydra_core.methods.choose import choose_setting
+from hydra_core.methods.ensembles import single
+from hydra_core.methods.hydra_rows import Setting
+from hydra_core.methods.registry import DEFAULT_ROWS, Context, Row, parse_row
+from hydra_core.methods.table import SHOWN, Comparison, RowResult
+from hydra_core.methods.temperature import SCALINGS
+from hydra_core.metrics.report import Report, evaluate_logits
+from hydra_core.models.demo import ASSETS, DEMO_NAMES
+from hydra_core.models.view import ModelView
+
+Progress = Callable[[float, str], None]
+CHOICE = ASSETS / "hydra-demo.json"
+TABLE = ASSETS / "comparison-demo.json"
+PAGE = ASSETS.parent / "docs" / "comparison-demo.md"
+COMMAND = "python -m hydra_core.methods.compare"
+
+
+@dataclass
+class LogitStore:
+    """Logits by the digest of method and samples, in memory, and in `folder` where there is one."""
+
+    folder: Path | None = None
+    batch: int = 128
+    known: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def logits(self, method: Method, samples: SampleSet) -> np.ndarray:
+        """(M, N, C) float32."""
+        key = hashlib.blake2b(f"{method.digest}|{samples.digest}".encode(), digest_size=8).hexdigest()
+        if key not in self.known:
+            self.known[key] = self._read(key, method, samples)
+        return self.known[key]
+
+    def _read(self, key: str, method: Method, samples: SampleSet) -> np.ndarray:
+        path = None if self.folder is None else self.folder / f"{key}.npy"
+        if path is not None and path.is_file():
+            return np.load(path, allow_pickle=False)
+        logits = forward_set(method.view, method.member_logits, samples, self.batch)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.save(path, logits)
+        return logits
+
+
+def compare(
+    view: ModelView,
+    bundle: DataBundle,
+    rows: Sequence[str] | None = None,
+    *,
+    split: Literal["test", "val"] = "test",
+    bootstrap: int = 200,
+    seeds: Sequence[int] = (0, 1, 2),
+    setting: Setting | None = None,
+    replicas: Sequence[ModelView] = (),
+    ood_score: str = "msp",
+    latency: bool = True,
+    store: LogitStore | None = None,
+    progress: Progress | None = None,
+    cancel: threading.Event | None = None,
+) -> Comparison:
+    """Measure every row.
+
+    A row that cannot be built (weights not trained, too few models) keeps its place and says why.
+
+    Args:
+        rows: names in `registry.ROWS`, or "temperature(NAME)", "vector(NAME)"; None: all.
+        split: "test" measures; "val" is for looking before anything is chosen.
+        bootstrap: resamples of the test samples for 95 % intervals; 0 for none.
+        seeds: repeats of rows that draw, where there is one model only.
+        setting: of the pruned rows; None: half of the heads of the last third of the layers.
+        replicas: models of other seeds: repeats of every row, and members of the deep ensemble.
+        store: where logits are kept.
+
+    Raises:
+        UnknownNameError: no such row, scaling or score.
+        Cancelled: `cancel` was set.
+    """
+    names = list(DEFAULT_ROWS if rows is None else rows)
+    parsed = [parse_row(name) for name in names]
+    if split not in ("test", "val"):
+        raise UnknownNameError("split", split, ("test", "val"))
+    setting = setting or Setting.half(view)
+    study = _Study(bundle, split, bootstrap, ood_score, store or LogitStore())
+    contexts = _Contexts(view, bundle, setting, replicas, seeds, cancel)
+    base = _latency(single(view)) if latency else None
+    results = []
+    for i, (name, (row, scaling)) in enumerate(zip(names, parsed, strict=True)):
+        if cancel is not None and cancel.is_set():
+            raise Cancelled("The comparison")
+        if progress is not None:
+            progress(i / len(names), f"{row.label} ({i + 1} of {len(names)})")
+        results.append(_measure(name, row, scaling, contexts, study, base))
+    return Comparison(tuple(results), _provenance(view, bundle, setting, replicas, split, bootstrap, ood_score))
+
+
+@dataclass
+class _Contexts:
+    """A context a repeat, made when first asked for and shared by all rows."""
+
+    view: ModelView
+    bundle: DataBundle
+    setting: Setting
+    replicas: Sequence[ModelView]
+    seeds: Sequence[int]
+    cancel: threading.Event | None
+    made: dict[tuple[int, int], Context] = field(default_factory=dict)
+
+    def of(self, row: Row) -> Iterator[Context]:
+        models = (self.view, *self.replicas)
+        if row.varies == "once":
+            yield self._get(0, self.seeds[0])
+        elif self.replicas:
+            yield from (self._get(i, self.seeds[0] + i) for i in range(len(models)))
+        else:
+            yield from (self._get(0, seed) for seed in (self.seeds if row.varies == "draw" else self.seeds[:1]))
+
+    def _get(self, model: int, seed: int) -> Context:
+        models = (self.view, *self.replicas)
+        if (model, seed) not in self.made:
+            context = Context(models[model], self.bundle, self.setting, seed, models, self.cancel)
+            self.made[model, seed] = context
+        return self.made[model, seed]
+
+
+@dataclass
+class _Study:
+    """The data of one split and how it is judged."""
+
+    bundle: DataBundle
+    split: str
+    bootstrap: int
+    ood_score: str
+    store: LogitStore
+
+    def report(self, method: Method, scaling: str, bootstrap: int) -> Report:
+        bundle = self.bundle
+        samples, ood = (bundle.test, bundle.ood_test) if self.split == "test" else (bundle.val, bundle.ood_val)
+        scale: Callable[[Any], np.ndarray] = lambda logits: logits  # noqa: E731
+        if scaling:
+            scale = SCALINGS[scaling](self.store.logits(method, bundle.val), labelled(bundle.val))
+        return evaluate_logits(
+            scale(self.store.logits(method, samples)),
+            labelled(samples),
+            {name: scale(self.store.logits(method, part)) for name, part in ood.items()},
+            shifts={name: part.shift for name, part in ood.items()},
+            ood_score=self.ood_score,
+            bootstrap=bootstrap,
+        )
+
+
+def _measure(name: str, row: Row, scaling: str, contexts: _Contexts, study: _Study, base: float | None) -> RowResult:
+    label = f"{row.label} + {scaling} scaling" if scaling else row.label
+    reports: list[Report] = []
+    first: Method | None = None
+    try:
+        for context in contexts.of(row):
+            method = row.build(context)
+            first = first or method
+            reports.append(study.report(method, scaling, 0 if reports else study.bootstrap))
+    except Cancelled:
+        raise
+    except HydraError as error:
+        return RowResult(name, label, status=str(error), command=row.command)
+    assert first is not None
+    values, std = _spread([report.row() for report in reports])
+    facts = reports[0].to_json()
+    return RowResult(
+        name, label, members=reports[0].members, repeats=len(reports), values=values, std=std,
+        intervals={m: facts["intervals"][m] for m in SHOWN if m in facts["intervals"]},
+        costs=_costs(first, base), reliability=facts["reliability"], command=row.command,
+    )  # fmt: skip
+
+
+def _spread(rows: Sequence[dict[str, float]]) -> tuple[dict[str, float | None], dict[str, float | None]]:
+    """Mean and standard deviation (n - 1) of each figure; what is not defined is None."""
+    table = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    number = lambda v: None if np.isnan(v) else float(v)  # noqa: E731
+    mean = {name: number(values.mean()) for name, values in table.items()}
+    return mean, {name: number(v.std(ddof=1)) for name, v in table.items()} if len(rows) > 1 else {}
+
+
+def _costs(method: Method, base: float | None) -> dict[str, float | None]:
+    cost = method.cost()
+    ratio = None if base is None else _latency(method) / base
+    return {
+        "parameters": cost.parameters, "parameter_ratio": cost.parameter_ratio,
+        "macs": cost.macs, "mac_ratio": cost.mac_ratio, "latency_ratio": ratio,
+    }  # fmt: skip
+
+
+def _latency(method: Method, batch: int = 16) -> float:
+    """Milliseconds a batch on this machine, float32."""
+    return measure_latency("", method.member_logits, example_input(method.view, batch), seconds=0.3).median
+
+
+def _provenance(
+    view: ModelView, bundle: DataBundle, setting: Setting, replicas: Sequence[ModelView], split: str,
+    bootstrap: int, ood_score: str,
+) -> dict[str, Any]:  # fmt: skip
+    import torch
+
+    samples, ood = (bundle.test, bundle.ood_test) if split == "test" else (bundle.val, bundle.ood_val)
+    return {
+        "models": {v.name: module_digest(v.module) for v in (view, *replicas)},
+        "data": {"name": bundle.name, "digest": bundle.digest, "split": split},
+        "samples": {part.name: len(part) for part in (samples, *ood.values())},
+        "setting": setting.to_json(),
+        "bootstrap": bootstrap,
+        "ood_score": ood_score,
+        "conventions": Report.convention + "; latency: one batch of 16, float32, on the machine that measured",
+        "device": f"{view.device.type}, {torch.get_num_threads()} threads, torch {torch.__version__}",
+    }
+
+
+# -- the demo ----------------------------------------------------------------------------------------
+
+
+def demo_setting(
+    view: ModelView, *, anew: bool = False, progress: Progress | None = None
+) -> tuple[Setting, DataBundle]:
+    """The setting chosen for the demo model on validation data; chosen now where the model has changed since."""
+    from hydra_core.data.load import load_data
+
+    bundle = load_data("demo/fashion")
+    base = {"model": view.name, "weights": module_digest(view.module), "data": bundle.digest}
+    if not anew and CHOICE.is_file():
+        known = json.loads(CHOICE.read_text(encoding="utf-8"))
+        if known["base"] == base:
+            return Setting.from_json(known["setting"]), bundle
+    choice = choose_setting(view, bundle, progress=progress)
+    facts = {"command": f"{COMMAND} --choose", "base": base} | choice.to_json()
+    CHOICE.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    return choice.setting, bundle
+
+
+def demo_models() -> list[ModelView]:
+    """The demo models whose weights are there."""
+    from hydra_core.models.load import load_model
+
+    found = []
+    for name in DEMO_NAMES:
+        try:
+            found.append(load_model(f"demo/{name}"))
+        except CheckpointError:
+            continue
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line; see the top of this file."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description="Choose on validation, then compare all rows on test.")
+    parser.add_argument("--choose", action="store_true", help="choose the setting anew and stop")
+    parser.add_argument("--rows", nargs="+", help="these rows only")
+    parser.add_argument("--bootstrap", type=int, default=200)
+    parser.add_argument("--no-latency", action="store_true")
+    options = parser.parse_args(arguments)
+    show = lambda share, text: print(f"{share:4.0%} {text}", flush=True)  # noqa: E731
+    view, *replicas = demo_models()
+    setting, bundle = demo_setting(view, anew=options.choose, progress=show)
+    if options.choose:
+        return
+    table = compare(
+        view, bundle, options.rows, setting=setting, replicas=replicas, bootstrap=options.bootstrap,
+        latency=not options.no_latency, store=LogitStore(ASSETS.parent / ".scratch" / "logits"), progress=show,
+    )  # fmt: skip
+    table.to_json(TABLE)
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(page(table), encoding="utf-8")
+
+
+def page(table: Comparison) -> str:
+    """The Markdown page of the demo's table."""
+    p = table.provenance
+    models = ", ".join(p["models"])
+    notes = (
+        f"# The rows on the demo, measured\n\nWritten by `{COMMAND}`. Models: {models}. Data: {p['data']['name']}, "
+        f"split {p['data']['split']} ({', '.join(f'{n} {name}' for name, n in p['samples'].items())}). "
+        f"Setting of the pruned rows, chosen on validation data (`assets/hydra-demo.json`): {p['setting']}.\n\n"
+        "Cells: mean ± standard deviation over models or draws where there are several, else the value with its 95 % "
+        f"bootstrap interval ({p['bootstrap']} resamples of the test samples). {p['conventions']}.\n\n"
+    )
+    return notes + table.to_markdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""The rows of the comparison by name, and how each is built (method.md, section 7)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hydra_core.data.sets import DataBundle
+from hydra_core.errors import HydraError, UnknownNameError
+from hydra_core.heads.mask import HeadMask, Plan
+from hydra_core.methods import ensembles, hydra_rows
+from hydra_core.methods.base import Method
+from hydra_core.methods.dropout import mc_dropout
+from hydra_core.methods.hydra_rows import Setting
+from hydra_core.methods.temperature import SCALINGS
+from hydra_core.models.view import ModelView
+from hydra_core.training import rows as trained
+
+Progress = Callable[[float, str], None]
+
+
+@dataclass
+class Context:
+    """What a row may be built from. Plans are searched once and shared by the rows that need them.
+
+    Attributes:
+        view: the model of this repeat.
+        bundle: its validation sets may be looked at, its test sets never.
+        setting: of the pruned rows.
+        seed: of everything drawn.
+        replicas: models of other seeds, for deep ensembles.
+    """
+
+    view: ModelView
+    bundle: DataBundle
+    setting: Setting
+    seed: int = 0
+    replicas: Sequence[ModelView] = ()
+    cancel: threading.Event | None = None
+    _plans: dict[str, Plan] = field(default_factory=dict)
+
+    def plan(self, name: str) -> Plan:
+        """The members' masks of a kind of Hydra: "circ", "taylor", "random", "circ_single" or "taylor_single"."""
+        if name not in self._plans:
+            self._plans[name] = self._search(name)
+        return self._plans[name]
+
+    def mask(self, name: str) -> HeadMask:
+        """The mask of a single pruned model."""
+        return self.plan(f"{name}_single")[0]
+
+    def _search(self, name: str) -> Plan:
+        view, bundle, setting, seed = self.view, self.bundle, self.setting, self.seed
+        if name == "circ":
+            return hydra_rows.circ_plan(view, bundle, setting, seed, cancel=self.cancel)
+        if name == "circ_single":
+            return Plan((hydra_rows.circ_mask(view, bundle, setting, seed, cancel=self.cancel),))
+        if name == "taylor":
+            return hydra_rows.taylor_plan(view, bundle, setting, seed)
+        if name == "taylor_single":
+            return Plan((hydra_rows.taylor_mask(view, bundle, setting, seed),))
+        return hydra_rows.random_plan(view, setting, seed)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table.
+
+    Attributes:
+        label, about: for tables and help texts.
+        build: Context -> Method.
+        varies: over what "mean +- std" is: "model" (the base model's seed), "draw" (that, or where there is one
+            model only, what the row itself draws), or "once" (there is one of it).
+        command: rebuilds the weights of a trained row; "" for rows without any.
+    """
+
+    name: str
+    label: str
+    about: str
+    build: Callable[[Context], Method]
+    varies: Literal["model", "draw", "once"] = "model"
+    command: str = ""
+
+
+ROWS: dict[str, Row] = {}
+
+
+def register_row(row: Row) -> Row:
+    """Add a row."""
+    ROWS[row.name] = row
+    return row
+
+
+def parse_row(text: str) -> tuple[Row, str]:
+    """A row's name, or SCALING(NAME), as (row, scaling or "").
+
+    Raises:
+        UnknownNameError: no such row or scaling.
+
+    Examples:
+        >>> row, scaling = parse_row("temperature(single)")
+        >>> row.name, scaling
+        ('single', 'temperature')
+    """
+    scaling, _, inner = text[:-1].partition("(") if text.endswith(")") else ("", "", text)
+    if scaling and scaling not in SCALINGS:
+        raise UnknownNameError("scaling", scaling, SCALINGS)
+    if inner not in ROWS:
+        raise UnknownNameError("row", inner, ROWS)
+    return ROWS[inner], scaling
+
+
+def _deep(context: Context) -> Method:
+    if len(context.replicas) < 2:
+        raise HydraError(
+            "A deep ensemble needs models of several seeds", expected="two or more", got=len(context.replicas)
+        )
+    return ensembles.deep_ensemble(context.replicas)
+
+
+def _trained(name: str) -> Callable[[Context], Method]:
+    return lambda c: trained.load_row(name, c.view)
+
+
+def _tuned(fused: bool) -> Callable[[Context], Method]:
+    def build(c: Context) -> Method:
+        plan, models = trained.load_members("hydra_circ_tuned", c.view)
+        return ensembles.hydra(c.view, plan, models) if fused else ensembles.unfused(c.view, plan, models)
+
+    return build
+
+
+for _row in (
+    Row("single", "Single", "The model as it is.", lambda c: ensembles.single(c.view)),
+    Row("deep_ensemble", "Deep Ensembles", "Models trained apart from other seeds.", _deep, "once"),
+    Row(
+        "mc_dropout",
+        "MC Dropout",
+        "Eight passes with a tenth of the activations dropped; the model was trained without dropout.",
+        lambda c: mc_dropout(c.view, seed=c.seed),
+        "draw",
+    ),
+    Row(
+        "batch_ensemble",
+        "BatchEnsemble",
+        "Shared weights, rank-one factors a member; fine-tuned from Single.",
+        _trained("batch_ensemble"),
+        "once",
+        trained.command("batch_ensemble"),
+    ),
+    Row(
+        "packed",
+        "Packed-Ensembles",
+        "Narrow members in one grouped network; trained from scratch.",
+        _trained("packed"),
+        "once",
+        trained.command("packed"),
+    ),
+    Row(
+        "lora_ensemble",
+        "LoRA-Ensemble",
+        "Rank-8 changes to q, k and v and a classifier a member; the rest is Single's.",
+        _trained("lora_ensemble"),
+        "once",
+        trained.command("lora_ensemble"),
+    ),
+    Row(
+        "taylor",
+        "Taylor",
+        "One model pruned by Taylor.",
+        lambda c: ensembles.pruned(c.view, c.mask("taylor")),
+        "draw",
+    ),
+    Row(
+        "circ_avg",
+        "CircAvg",
+        "One model pruned by circuit search on (accuracy + AUROC) / 2.",
+        lambda c: ensembles.pruned(c.view, c.mask("circ")),
+    ),
+    Row(
+        "hydra_taylor",
+        "Hydra (Taylor)",
+        "Members pruned by Taylor on different samples, fused.",
+        lambda c: ensembles.hydra(c.view, c.plan("taylor")),
+        "draw",
+    ),
+    Row(
+        "hydra_circ",
+        "Hydra (Circ)",
+        "Members pruned by circuit search, fused.",
+        lambda c: ensembles.hydra(c.view, c.plan("circ")),
+    ),
+    Row(
+        "hydra_circ_unfused",
+        "Hydra (Circ), unfused",
+        "The same members one after another.",
+        lambda c: ensembles.unfused(c.view, c.plan("circ")),
+    ),
+    Row(
+        "hydra_circ_tuned",
+        "Hydra (Circ), fine-tuned",
+        "Members fine-tuned apart, then fused: their MLPs are averaged.",
+        _tuned(True),
+        "once",
+        trained.command("hydra_circ_tuned"),
+    ),
+    Row(
+        "hydra_circ_tuned_unfused",
+        "Hydra (Circ), fine-tuned, unfused",
+        "The fine-tuned members one after another.",
+        _tuned(False),
+        "once",
+        trained.command("hydra_circ_tuned"),
+    ),
+    Row(
+        "hydra_random",
+        "Hydra (random heads)",
+        "Members whose heads are drawn: what pruning by any score must beat.",
+        lambda c: ensembles.hydra(c.view, c.plan("random")),
+        "draw",
+    ),
+):
+    register_row(_row)
+
+DEFAULT_ROWS = (*ROWS, "temperature(single)", "temperature(hydra_circ)", "vector(single)")

@@ -1,0 +1,139 @@
+"""What `compare` returns: one table, rows x metrics, and its forms on paper."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from hydra_core.metrics.registry import METRICS
+
+SHOWN = (
+    "accuracy", "nll", "brier", "ece", "aece", "aurc",
+    "auroc", "aupr", "fpr95", "auroc_near", "aupr_near", "fpr95_near", "auroc_far", "aupr_far", "fpr95_far",
+)  # fmt: skip
+COSTS = ("parameters", "parameter_ratio", "macs", "mac_ratio", "latency_ratio")
+OK = "measured"
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """One row.
+
+    Attributes:
+        status: "measured", or why there are no figures.
+        values: mean over repeats of each metric; `std` its standard deviation (n - 1), with two repeats or more.
+        intervals: 95 % bootstrap intervals over test samples, of the first repeat.
+        repeats: how many models or draws the mean is over.
+        costs: parameters, macs, their ratios to Single, latency_ratio.
+        reliability: bars of the first repeat, as in `Report.to_json`.
+        masks: text of each member's mask, of the first repeat, for rows that prune.
+    """
+
+    name: str
+    label: str
+    status: str = OK
+    members: int = 0
+    repeats: int = 0
+    values: Mapping[str, float | None] = field(default_factory=dict)
+    std: Mapping[str, float | None] = field(default_factory=dict)
+    intervals: Mapping[str, Any] = field(default_factory=dict)
+    costs: Mapping[str, float | None] = field(default_factory=dict)
+    reliability: Mapping[str, Any] = field(default_factory=dict)
+    command: str = ""
+
+    @property
+    def measured(self) -> bool:
+        return self.status == OK
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All rows on one split.
+
+    Attributes:
+        provenance: model, data and their digests, split, setting, bootstrap, conventions.
+    """
+
+    rows: tuple[RowResult, ...]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> RowResult:
+        return next(row for row in self.rows if row.name == name)
+
+    def frame(self) -> pd.DataFrame:
+        """One line a row: name, label, status, members, repeats, each metric with _std, _low and _high, costs."""
+        lines = []
+        for row in self.rows:
+            line: dict[str, Any] = {k: getattr(row, k) for k in ("name", "label", "status", "members", "repeats")}
+            for metric in SHOWN:
+                low, high = row.intervals.get(metric) or (None, None)
+                line |= {metric: row.values.get(metric), f"{metric}_std": row.std.get(metric)}
+                line |= {f"{metric}_low": low, f"{metric}_high": high}
+            lines.append(line | {cost: row.costs.get(cost) for cost in COSTS})
+        return pd.DataFrame(lines)
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """The frame as CSV; also written to `path` where one is given."""
+        return _write(self.frame().to_csv(index=False), path)
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Everything, reliability bars included; `from_json` reads it."""
+        data = {"provenance": dict(self.provenance), "rows": [asdict(row) for row in self.rows]}
+        return _write(json.dumps(data, indent=1) + "\n", path)
+
+    @classmethod
+    def from_json(cls, text: str) -> Comparison:
+        """Read what `to_json` wrote."""
+        data = json.loads(text)
+        return cls(tuple(RowResult(**row) for row in data["rows"]), data["provenance"])
+
+    def to_markdown(self, path: str | Path | None = None) -> str:
+        """Two tables, figures and costs, and the rows without figures with their reason."""
+        done = [row for row in self.rows if row.measured]
+        heads = ["Row", *(METRICS[m].label for m in SHOWN), "Repeats"]
+        body = [[row.label, *(_cell(row, m) for m in SHOWN), str(row.repeats)] for row in done]
+        costs = [[row.label, *map(str, _costs(row))] for row in done]
+        parts = [_table(heads, body), _table(["Row", "Members", "Parameters", "Multiply-adds", "Latency"], costs)]
+        missing = [f"- {row.label}: {row.status}" for row in self.rows if not row.measured]
+        if missing:
+            parts.append("Rows without figures:\n\n" + "\n".join(missing))
+        return _write("\n\n".join(parts) + "\n", path)
+
+
+def _cell(row: RowResult, metric: str) -> str:
+    """The mean; +- std over repeats where there are some, else the bootstrap interval."""
+    value, std, interval = row.values.get(metric), row.std.get(metric), row.intervals.get(metric)
+    text = METRICS[metric].format(value)
+    if value is None or math.isnan(value):
+        return text
+    if std is not None:
+        return f"{text} ± {std:.3f}"
+    return f"{text} [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else text
+
+
+def _costs(row: RowResult) -> tuple[str, ...]:
+    c = row.costs
+    latency = c.get("latency_ratio")
+    return (
+        str(row.members),
+        f"{c['parameters']:,} ({c['parameter_ratio']:.2f}x)",
+        f"{c['macs'] / 1e6:.1f} M ({c['mac_ratio']:.2f}x)",  # type: ignore[operator]
+        "–" if latency is None else f"{latency:.2f}x",
+    )
+
+
+def _table(heads: list[str], body: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *body]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _write(text: str, path: str | Path | None) -> str:
+    if path is not None:
+        Path(path).write_text(text, encoding="utf-8")
+    return text
