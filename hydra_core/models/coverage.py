@@ -161,8 +161,21 @@ def _timm_model(name: str) -> tuple[nn.Module, torch.Tensor]:
     return module, image
 
 
+def _open_clip_names() -> list[str]:
+    from hydra_core.models import coverage_open_clip
+
+    return coverage_open_clip.names()
+
+
+def _open_clip_model(name: str) -> tuple[nn.Module, torch.Tensor]:
+    from hydra_core.models import coverage_open_clip
+
+    return coverage_open_clip.model(name)
+
+
 SOURCES: dict[str, tuple[Callable[[], list[str]], Callable[[str], tuple[nn.Module, torch.Tensor]]]] = {
-    "timm": (_timm_names, _timm_model)
+    "timm": (_timm_names, _timm_model),
+    "open_clip": (_open_clip_names, _open_clip_model),
 }
 
 
@@ -266,6 +279,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="*", help="a pattern of names, such as 'swin*'")
     parser.add_argument("--write", type=Path, help="write the report to this Markdown file")
     parser.add_argument("--csv", type=Path, help="write the table to this CSV file")
+    parser.add_argument("--rest", type=Path, help="rows of all other names, from an earlier --csv")
     options = parser.parse_args(argv)
     names = [name for name in SOURCES[options.source][0]() if fnmatch(name, options.only)]
     start = time.perf_counter()
@@ -275,6 +289,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"\r{share:4.0%} {name:<60.60}", end="", file=sys.stderr, flush=True)
 
     table = census(options.source, names, progress=show)
+    if options.rest:
+        table = _with_rest(table, options.rest)
     for label, count in totals(table).items():
         print(f"{label:<34} {count}")
     print(f"{'seconds':<34} {time.perf_counter() - start:.0f}")
@@ -285,6 +301,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif len(table) <= 40:
         print(table[["name", "status", "heads", "attention", "reason"]].to_string(index=False))
     return 0
+
+
+def _with_rest(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    earlier = pd.read_csv(path, keep_default_na=False)
+    rest = earlier[~earlier.name.isin(table.name)]
+    return pd.concat([table, rest]).sort_values("name", ignore_index=True)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,13 @@ def _mqa() -> Any:
     """Multi-query attention with and without strided keys and queries, as MobileNet v4 mixes them."""
     from timm.models._efficientnet_builder import decode_arch_def
 
-    return decode_arch_def([["cn_r1_k3_s2_c16"], ["uir_r1_a3_k3_s2_e2_c16", "mqa_r1_k3_h4_s1_v2_d16_c16", "uir_r1_a0_k3_s1_e2_c16"], ["uir_r1_a3_k3_s2_e2_c32", "mqa_r1_k3_h2_s1_d8_c32", "uir_r1_a0_k3_s1_e2_c32"]])
+    return decode_arch_def(
+        [
+            ["cn_r1_k3_s2_c16"],
+            ["uir_r1_a3_k3_s2_e2_c16", "mqa_r1_k3_h4_s1_v2_d16_c16", "uir_r1_a0_k3_s1_e2_c16"],
+            ["uir_r1_a3_k3_s2_e2_c32", "mqa_r1_k3_h2_s1_d8_c32", "uir_r1_a0_k3_s1_e2_c32"],
+        ]
+    )
 
 
 def _mixers() -> Any:
@@ -75,7 +81,8 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {
     "differential xp block": ("vit_dpwee_patch16_reg1_gap_256", SMALL, 32),
     "naflex": ("naflexvit_base_patch16_gap", {"patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 4}, 32),
     "eva": ("eva02_tiny_patch14_224", {**SMALL, "num_heads": 2}, 32),
-    "eva scale_norm": ("eva02_base_patch14_224", {**SMALL, "num_heads": 2}, 32),
+    "eva separate qkv": ("eva02_base_patch14_224", {**SMALL, "num_heads": 2}, 32),
+    "eva scale_norm": ("eva02_base_patch16_clip_224", {**SMALL, "num_heads": 2}, 32),
     "eva rope": ("vit_base_patch16_rope_224", {**SMALL, "num_heads": 2}, 32),
     "eva mixed rope": ("vit_base_patch16_rope_mixed_224", {**SMALL, "num_heads": 2}, 32),
     "beit": ("beit_base_patch16_224", SMALL, 32),
