@@ -24,6 +24,7 @@ class PageEntry:
 
 PAGES: tuple[PageEntry, ...] = (
     PageEntry("start", "Start", "home", "What is this, and which model and data shall we look at?"),
+    PageEntry("your_data", "Your data", "upload_file", "How does it look on my own data?"),
     PageEntry("heads", "Heads", "grid_on", "Which heads matter, and do the criteria agree?"),
     PageEntry("projections", "Projections", "bubble_chart", "Do known and unknown samples separate in a head?"),
     PageEntry("what_if", "What if", "tune", "What happens to calibration and OOD detection when these heads go?"),

@@ -29,10 +29,10 @@ def load_data(name: str) -> DataBundle:
         UnknownNameError: no such data set; the text names the nearest.
     """
     if name not in DATA:
-        raise UnknownNameError("data set", name, DATA)
+        raise UnknownNameError("data set", name, list_data())
     return DATA[name]()
 
 
 def list_data() -> list[str]:
-    """Names of the data sets at hand."""
-    return list(DATA)
+    """Names of the data sets for all; those of one session ("yours/...") are not listed."""
+    return [name for name in DATA if not name.startswith("yours/")]

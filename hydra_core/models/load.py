@@ -30,6 +30,7 @@ class Source:
 
 
 SOURCES: dict[str, Source] = {}
+VIEWS: dict[str, ModelView] = {}  # views made in this process, by full name; no list shows them
 
 
 def register_source(source: Source) -> Source:
@@ -52,6 +53,8 @@ def load_model(name: str, *, checkpoint: PathLike | None = None, num_classes: in
         UnsupportedModel: its heads cannot be pruned exactly.
         CheckpointError: the weights do not fit, or cannot be fetched.
     """
+    if name in VIEWS:
+        return VIEWS[name]
     prefix, _, rest = str(name).partition("/")
     if prefix not in SOURCES or not rest:
         raise UnknownNameError("model", name, _some_names())
