@@ -2,50 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from app.widgets import Card
+from hydra_core.metrics.registry import METRICS
 
 if TYPE_CHECKING:
     from hydra_core.cost import Cost
     from hydra_core.metrics import Report
 
+
+def _card(name: str, label: str, style: Literal["share", "plain"]) -> Card:
+    """A card that says of a metric what the engine says of it: direction and convention in one place."""
+    metric = METRICS[name]
+    return Card(label, metric.better, style, metric.help)
+
+
 CALIBRATION: dict[str, Card] = {
-    "accuracy": Card("Accuracy", "high", "share", "Share of samples whose most probable class is the right one."),
-    "ece": Card(
-        "ECE", "low", "plain",
-        "Expected calibration error: mean gap between confidence and accuracy over bins of equal width, "
-        "each weighted by its samples. 0 is perfect.",
-    ),
-    "aece": Card("Adaptive ECE", "low", "plain", "As ECE, with bins that hold equally many samples."),
-    "nll": Card("NLL", "low", "plain", "Negative log-likelihood of the right class, in nats. Punishes sure mistakes."),
-    "brier": Card(
-        "Brier score", "low", "plain",
-        "Squared distance between the probabilities and the right answer, summed over classes.",
-    ),
-}  # fmt: skip
+    "accuracy": _card("accuracy", "Accuracy", "share"),
+    "ece": _card("ece", "ECE", "plain"),
+    "aece": _card("aece", "Adaptive ECE", "plain"),
+    "nll": _card("nll", "NLL", "plain"),
+    "brier": _card("brier", "Brier score", "plain"),
+}
 OOD: dict[str, Card] = {
-    "auroc_near": Card(
-        "AUROC, near", "high", "share",
-        "Chance that a near-OOD sample (an unknown class of the same kind) looks more unfamiliar than a known one. "
-        "50 % is guessing.",
-    ),
-    "auroc_far": Card(
-        "AUROC, far", "high", "share",
-        "Chance that a far-OOD sample (another source altogether) looks more unfamiliar than a known one. "
-        "50 % is guessing.",
-    ),
-    "fpr95_near": Card(
-        "FPR95, near", "low", "share", "Share of known samples flagged as unfamiliar when 95 % of near-OOD ones are."
-    ),
-    "fpr95_far": Card(
-        "FPR95, far", "low", "share", "Share of known samples flagged as unfamiliar when 95 % of far-OOD ones are."
-    ),
-}  # fmt: skip
+    "auroc_near": _card("auroc_near", "AUROC, near", "share"),
+    "auroc_far": _card("auroc_far", "AUROC, far", "share"),
+    "fpr95_near": _card("fpr95_near", "FPR95, near", "share"),
+    "fpr95_far": _card("fpr95_far", "FPR95, far", "share"),
+}
 COST: dict[str, Card] = {
     "parameters": Card("Parameters", "low", "count", "Of the fused ensemble, pruned heads cut out."),
     "macs": Card("Multiply-adds", "low", "count", "For one sample; layers that members share count once."),
-}  # fmt: skip
+}
 # two rows of six on a wide screen: calibration and OOD detection, each closed by a cost
 ALL: dict[str, Card] = {**CALIBRATION, "parameters": COST["parameters"], **OOD, "macs": COST["macs"]}
 

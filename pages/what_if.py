@@ -59,7 +59,7 @@ def settings() -> lab.Options:
             "**Test data: look, do not choose.** A setting picked because it does well here is no longer tested by it.",
             icon=":material/lock:",
         )
-    return lab.Options(split="test" if final else "val", bins=bins, bins_kind=kind)
+    return lab.Options(split="test" if final else "val", bins=bins, bins_kind="count" if kind == "count" else "width")
 
 
 # -- left: members, tools, the grid --------------------------------------------------------------

@@ -47,9 +47,10 @@ def metric(page, label):
 def warm(chromium, server):
     """The first visitor loads the model; the tests measure a warm server."""
     page = chromium.new_page()
+    page.set_default_timeout(180_000)
     page.goto(server + "/what_if")
-    expect(page.locator(".head-grid .bar")).to_be_visible(timeout=120_000)
-    expect(page.locator("[data-testid=stMetric]")).to_have_count(11, timeout=120_000)
+    expect(page.locator(".head-grid .bar")).to_be_visible(timeout=180_000)
+    expect(page.locator("[data-testid=stMetric]")).to_have_count(11, timeout=180_000)
     page.close()
 
 
