@@ -28,6 +28,7 @@ PAGES: tuple[PageEntry, ...] = (
     PageEntry("heads", "Heads", "grid_on", "Which heads matter, and do the criteria agree?"),
     PageEntry("projections", "Projections", "bubble_chart", "Do known and unknown samples separate in a head?"),
     PageEntry("what_if", "What if", "tune", "What happens to calibration and OOD detection when these heads go?"),
+    PageEntry("compare", "Compare", "leaderboard", "Which method gives the best uncertainty for its cost?"),
     PageEntry("cost", "Cost", "speed", "What does this plan cost beside one model and a deep ensemble?"),
     PageEntry("export", "Export", "download", "How do I take this setting away?"),
 )
