@@ -296,10 +296,11 @@ def pad_heads(blocks: Sequence[nn.Module]) -> list[nn.Module]:
             attentions = [cut(k, a, range(n)) for k, a, n in zip(kinds, attentions, counts, strict=True)]
             kinds = [kind_of(a) or kind for a in attentions]
         padded = [pad_to(k, a, max(counts)) for k, a in zip(kinds, attentions, strict=True)]
-        if any(p is None for p in padded):
+        ready = [p for p in padded if p is not None]
+        if len(ready) < len(padded):
             continue  # members of unequal size run one after another
         blocks = [shadow(b) for b in blocks]
-        for block, attention in zip(blocks, padded, strict=True):
+        for block, attention in zip(blocks, ready, strict=True):
             set_child(block, path, attention)
     return blocks
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -40,14 +41,14 @@ class AttentionKind:
     """
 
     name: str
-    matches: Callable[[nn.Module], bool]
-    heads: Callable[[nn.Module], tuple[int, int]]
-    proj: Callable[[nn.Module], str]
-    slice: Callable[[nn.Module, Index], nn.Module] | None = None
-    refuse: Callable[[nn.Module], str] = lambda module: ""
+    matches: Callable[[Any], bool]
+    heads: Callable[[Any], tuple[int, int]]
+    proj: Callable[[Any], str]
+    slice: Callable[[Any, Index], nn.Module] | None = None
+    refuse: Callable[[Any], str] = lambda module: ""
     grouped: bool = True
-    owner: Callable[[nn.Module], torch.Tensor] | None = None
-    in_model: Callable[[nn.Module], AttentionKind | None] = lambda root: None
+    owner: Callable[[Any], torch.Tensor] | None = None
+    in_model: Callable[[Any], AttentionKind | None] = lambda root: None
 
 
 _KINDS: list[AttentionKind] = []
@@ -147,7 +148,7 @@ def zero_heads(kind: AttentionKind, module: nn.Module, keep: Index) -> nn.Module
     owner = owner_of(kind, module)
     gone = torch.nonzero((owner >= 0) & ~torch.isin(owner, torch.as_tensor(list(keep), dtype=torch.long)))[:, 0]
     new = shadow(module)
-    projection = new.get_submodule(kind.proj(module))
+    projection: Any = new.get_submodule(kind.proj(module))
     weight = projection.weight.detach().clone()
     inputs_first = isinstance(projection, nn.ConvTranspose2d)  # its weight is (in, out, k, k)
     weight.index_fill_(0 if inputs_first else 1, gone.to(weight.device), 0.0)
@@ -182,7 +183,7 @@ def _is_timm_attention(module: nn.Module) -> bool:
     return class_path(module) == "timm.layers.attention.Attention"
 
 
-def _slice_timm_attention(module: nn.Module, keep: Index) -> nn.Module:
+def _slice_timm_attention(module: Any, keep: Index) -> nn.Module:
     heads, head_dim = module.num_heads, module.head_dim
     one = channels(keep, head_dim, module.proj.weight.device)
     return clone_with(

@@ -10,6 +10,7 @@ which checks one small model of every attention class in float64.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 import warnings
@@ -47,6 +48,7 @@ class Row:
         fusion: "block by block" or "whole members, REASON".
         counted: whether a module has `num_heads`, the denominator of the figures.
         reason: why it was refused, or not fused.
+        run: "itself", or the name of the same structure whose forwards were run in its place.
     """
 
     name: str
@@ -58,14 +60,23 @@ class Row:
     fusion: str = ""
     counted: bool = False
     reason: str = ""
+    run: str = "itself"
 
 
-def examine(name: str, module: nn.Module, image: torch.Tensor) -> Row:
+def structure(module: nn.Module) -> frozenset[tuple[str, str]]:
+    """Where which classes sit, whatever the depth and widths: models that agree run the same code."""
+    from hydra_core.models.attention import class_path
+
+    return frozenset((re.sub(r"\d+", "#", path), class_path(child)) for path, child in module.named_modules())
+
+
+def examine(name: str, module: nn.Module, image: torch.Tensor, known: dict[Any, Row] | None = None) -> Row:
     """Try one model.
 
     Args:
         module: on the meta device.
         image: a batch (2, C, H, W) on the meta device.
+        known: rows by structure; a model whose structure is there is not run again.
     """
     from hydra_core.models.view import build_view
 
@@ -77,6 +88,17 @@ def examine(name: str, module: nn.Module, image: torch.Tensor) -> Row:
         reason = _refusal(module) or str(error)
         return Row(status=REFUSED if counted else NO_HEADS, reason=reason, **base)  # type: ignore[arg-type]
     base |= _facts(view)
+    key = (structure(module), base["attention"], base["fusion"])
+    if known is not None and key in known:
+        twin = known[key]
+        return Row(status=twin.status, reason=twin.reason, run=twin.name, **base)  # type: ignore[arg-type]
+    row = _run(view, image, base)
+    if known is not None:
+        known[key] = row
+    return row
+
+
+def _run(view: ModelView, image: torch.Tensor, base: dict[str, Any]) -> Row:
     shape: list[int] = []
     problem = _try(lambda: shape.extend(_native_shape(view, image))) or _try(lambda: _mask_runs(view, image, shape))
     if problem:
@@ -183,6 +205,7 @@ def census(
     source: str = "timm",
     names: Iterable[str] | None = None,
     *,
+    every: bool = False,
     progress: Callable[[float, str], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> pd.DataFrame:
@@ -190,7 +213,8 @@ def census(
 
     Args:
         source: a key of SOURCES.
-        names: only these; None: the whole registry (about ten minutes on one core).
+        names: only these; None: the whole registry.
+        every: run every model; otherwise one of each structure (every model is built and searched for heads).
 
     Raises:
         UnknownNameError: no such source.
@@ -202,7 +226,8 @@ def census(
         raise UnknownNameError("source of models", source, SOURCES)
     list_names, make = SOURCES[source]
     todo = list(list_names() if names is None else names)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    known: dict[Any, Row] | None = None if every else {}
     for i, name in enumerate(todo):
         if cancel is not None and cancel.is_set():
             raise Cancelled("The census")
@@ -210,7 +235,7 @@ def census(
             progress(i / len(todo), name)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            rows.append(asdict(examine(name, *make(name))))
+            rows.append(asdict(examine(name, *make(name), known)))
     return pd.DataFrame(rows, columns=list(Row.__dataclass_fields__))
 
 
@@ -231,6 +256,7 @@ def totals(table: pd.DataFrame) -> dict[str, int]:
         "fused as whole members": int((fused.fusion != "block by block").sum()),
         "cut in every layer": int(masked.cut.sum()),
         "refused": int((with_heads.status == REFUSED).sum()),
+        "run themselves": int((masked.run == "itself").sum()),
         "masked besides (no `num_heads`)": int((~table.counted & table.status.isin([FUSED, MASKED])).sum()),
     }
 
@@ -260,8 +286,9 @@ _PREFACE = """Written by `python -m hydra_core.models.coverage --source {source}
 - cut: pruned layers become physically smaller. Otherwise the removed heads' columns of the output projection
   are zeroed: as exact, but not faster.
 
-Every name is built without weights and run for its shapes; the numbers are checked in float64 on one small
-model of every attention class (tests/models/test_families.py)."""
+Every name is built without weights and searched for heads. One of each structure (the same classes at the same
+places, whatever the depth and widths) is run for its shapes, or every name with `--every`. The numbers are
+checked in float64 on one small model of every attention class (tests/models/test_families.py)."""
 
 
 def _md(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -277,6 +304,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="coverage", description="Try every model of a registry, without weights.")
     parser.add_argument("--source", default="timm", choices=sorted(SOURCES))
     parser.add_argument("--only", default="*", help="a pattern of names, such as 'swin*'")
+    parser.add_argument("--every", action="store_true", help="run every model, not one of each structure")
     parser.add_argument("--write", type=Path, help="write the report to this Markdown file")
     parser.add_argument("--csv", type=Path, help="write the table to this CSV file")
     parser.add_argument("--rest", type=Path, help="rows of all other names, from an earlier --csv")
@@ -288,7 +316,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stderr.isatty():
             print(f"\r{share:4.0%} {name:<60.60}", end="", file=sys.stderr, flush=True)
 
-    table = census(options.source, names, progress=show)
+    table = census(options.source, names, every=options.every, progress=show)
     if options.rest:
         table = _with_rest(table, options.rest)
     for label, count in totals(table).items():

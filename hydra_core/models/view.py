@@ -131,7 +131,8 @@ def find_heads(module: nn.Module) -> tuple[list[tuple[str, AttentionKind]], list
     Returns:
         ([(path, kind)], [(path, class name, reason)]) in module order.
     """
-    found, refused = [], []
+    found: list[tuple[str, AttentionKind]] = []
+    refused: list[tuple[str, str, str]] = []
     pools = [path for path, child in module.named_modules() if type(child).__name__ in IGNORED]
     for path, child in module.named_modules():
         if any(path.startswith(p + ".") for p in (*(p for p, _ in found), *pools)):

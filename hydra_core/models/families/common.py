@@ -14,13 +14,13 @@ from hydra_core.models.attention import AttentionKind, Index, channels, class_pa
 PROJECTIONS = (nn.Linear, nn.Conv2d, nn.ConvTranspose2d)
 
 
-def projection_in(*children: str) -> Callable[[nn.Module], str]:
+def projection_in(*children: str) -> Callable[[Any], str]:
     """(module) -> path of the first linear or convolution inside the first of these children that has one.
 
     Projections often sit in a small sequence: activation, linear, norm.
     """
 
-    def find(module: nn.Module) -> str:
+    def find(module: Any) -> str:
         for child in children:
             inner = getattr(module, child, None)
             for name, part in [] if inner is None else inner.named_modules():
@@ -31,15 +31,15 @@ def projection_in(*children: str) -> Callable[[nn.Module], str]:
     return find
 
 
-def width(projection: nn.Module) -> int:
+def width(projection: Any) -> int:
     """Number of input channels of a linear or a convolution."""
-    return int(projection.in_features if isinstance(projection, nn.Linear) else projection.in_channels)  # type: ignore[arg-type]
+    return int(projection.in_features if isinstance(projection, nn.Linear) else projection.in_channels)
 
 
-def even_heads(proj: Callable[[nn.Module], str], count: str = "num_heads") -> Callable[[nn.Module], tuple[int, int]]:
+def even_heads(proj: Callable[[Any], str], count: str = "num_heads") -> Callable[[Any], tuple[int, int]]:
     """(module) -> (heads, channels a head) where the heads share the projection's input evenly."""
 
-    def heads(module: nn.Module) -> tuple[int, int]:
+    def heads(module: Any) -> tuple[int, int]:
         number = int(getattr(module, count))
         return number, width(module.get_submodule(proj(module))) // number
 
@@ -50,13 +50,13 @@ def add(
     name: str,
     classes: str | Sequence[str],
     *,
-    proj: str | Callable[[nn.Module], str] = "proj",
-    heads: Callable[[nn.Module], tuple[int, int]] | None = None,
-    when: Callable[[nn.Module], bool] = lambda module: True,
-    slice: Callable[[nn.Module, Index], nn.Module] | None = None,
+    proj: str | Callable[[Any], str] = "proj",
+    heads: Callable[[Any], tuple[int, int]] | None = None,
+    when: Callable[[Any], bool] = lambda module: True,
+    slice: Callable[[Any, Index], nn.Module] | None = None,
     grouped: bool = True,
-    owner: Callable[[nn.Module], torch.Tensor] | None = None,
-    in_model: Callable[[nn.Module], AttentionKind | None] = lambda root: None,
+    owner: Callable[[Any], torch.Tensor] | None = None,
+    in_model: Callable[[Any], AttentionKind | None] = lambda root: None,
 ) -> AttentionKind:
     """Register a kind for these classes (full paths); `when` narrows it to some of their modules."""
     paths = {classes} if isinstance(classes, str) else set(classes)

@@ -23,6 +23,8 @@ class CutAttention(nn.Module):
         kept: indices of the heads in the module it was cut from, for biases that come from outside.
     """
 
+    kept: torch.Tensor
+
     def __init__(self, qkv: nn.Linear, proj: nn.Linear, head_dim: int, kept: torch.Tensor) -> None:
         super().__init__()
         self.qkv, self.proj = qkv, proj
@@ -67,6 +69,8 @@ class CutBiased(CutAttention):
 class TableBias(nn.Module):
     """BEiT's and Swin's table: one value an offset and head. `get_bias` gives (1, H, N, N)."""
 
+    index: torch.Tensor
+
     def __init__(self, table: nn.Parameter, index: torch.Tensor) -> None:
         super().__init__()
         self.table = table  # (offsets, H)
@@ -78,6 +82,9 @@ class TableBias(nn.Module):
 
 class LogBias(nn.Module):
     """Swin v2: a small network over log-spaced offsets. `get_bias` gives (1, H, N, N)."""
+
+    offsets: torch.Tensor
+    index: torch.Tensor | None
 
     def __init__(self, mlp: nn.Module, offsets: torch.Tensor, index: torch.Tensor | None) -> None:
         super().__init__()

@@ -47,7 +47,7 @@ def cut_bias(bias: Any, keep: Index) -> Any:
 def cut_mlp(mlp: Any, keep: Index) -> Any:
     """A network over offsets with one output a head, the kept ones only: timm's Mlp or a sequence."""
     if isinstance(mlp, nn.Sequential):
-        new = clone_with(mlp)
+        new: Any = clone_with(mlp)
         new[-1] = rows(mlp[-1], channels(keep, 1))
         return new
     return clone_with(mlp, fc2=rows(mlp.fc2, channels(keep, 1)))

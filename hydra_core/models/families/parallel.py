@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import nn
 
 from hydra_core.models.families.common import add, projection_in, width
 
 _find = projection_in("attn_out_proj", "out_proj")
 
 
-def _heads(module: nn.Module) -> tuple[int, int]:
-    return module.num_heads, module.in_split[-1] // module.num_heads  # type: ignore[return-value, operator, index]
+def _heads(module: Any) -> tuple[int, int]:
+    return module.num_heads, module.in_split[-1] // module.num_heads
 
 
-def _owner(module: nn.Module) -> torch.Tensor:
+def _owner(module: Any) -> torch.Tensor:
     """Attention's channels first; where the projection is fused the MLP's follow and belong to no head."""
     heads, head_dim = _heads(module)
     owner = torch.full((width(module.get_submodule(_find(module))),), -1)
