@@ -38,8 +38,8 @@ def percentile_interval(values: np.ndarray, level: float = 0.95) -> tuple[float,
     """The middle `level` of resampled values; NaN where the metric is not defined.
 
     Examples:
-        >>> percentile_interval(np.arange(101.0), level=0.9)
-        (5.0, 95.0)
+        >>> percentile_interval(np.arange(101.0), level=0.5)
+        (25.0, 75.0)
     """
     if np.isnan(values).any():
         return float("nan"), float("nan")

@@ -239,12 +239,16 @@ def _to_grid(confidence: np.ndarray, mass: np.ndarray) -> np.ndarray:
     return np.bincount(left, mass * (1 - part), GRID) + np.bincount(left + 1, mass * part, GRID)
 
 
-def _blur(mass: np.ndarray, width: Any) -> np.ndarray:
-    """Gaussian blur reflected at both ends: each cosine of the grid shrinks by exp(-(pi k width)^2 / 2)."""
+def _blur(mass: np.ndarray, width: float) -> np.ndarray:
+    """Gaussian blur of (..., GRID), reflected at both ends."""
     from scipy.fft import dct, idct
 
-    damp = np.exp(-0.5 * (np.pi * np.arange(GRID) * np.asarray(width)[..., None]) ** 2)
-    return idct(dct(mass, axis=-1) * damp, axis=-1)
+    return idct(dct(mass, axis=-1) * _damping(np.asarray(width)), axis=-1)
+
+
+def _damping(width: np.ndarray) -> np.ndarray:
+    """What a reflected Gaussian of this width leaves of each cosine of the grid: (...) -> (..., GRID)."""
+    return np.exp(-0.5 * (np.pi * np.arange(GRID) * width[..., None]) ** 2)
 
 
 def _smooth_error(mass: np.ndarray, steps: int = 18) -> np.ndarray:
@@ -252,9 +256,12 @@ def _smooth_error(mass: np.ndarray, steps: int = 18) -> np.ndarray:
 
     Blurring more can only lower the error, so the two cross once.
     """
+    from scipy.fft import dct, idct
+
+    waves = dct(mass, axis=-1)
     low, high = np.zeros(len(mass)), np.ones(len(mass))
     for _ in range(steps):
         middle = (low + high) / 2
-        above = np.abs(_blur(mass, middle)).sum(axis=-1) > middle
+        above = np.abs(idct(waves * _damping(middle), axis=-1)).sum(axis=-1) > middle
         low, high = np.where(above, middle, low), np.where(above, high, middle)
     return (low + high) / 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -274,12 +274,12 @@ def _same_model(ours: Predictions, theirs: Predictions, key: str) -> Predictions
     return theirs
 
 
-def _checked_shifts(shifts: Mapping[str, str], sets: Sequence[str] | Mapping[str, Any]) -> dict[str, str]:
-    known = ("near", "far", "other")
-    bad = {name: shift for name, shift in shifts.items() if shift not in known}
+def _checked_shifts(shifts: Mapping[str, str], sets: Iterable[str]) -> dict[str, str]:
+    """Every set's shift; one that is not named, or that nobody set ("id" is SampleSet's default), is "other"."""
+    bad = {name: shift for name, shift in shifts.items() if shift not in ("near", "far", "other", "id")}
     if bad:
         raise MetricError("An OOD set lies near or far", expected="'near', 'far' or 'other'", got=bad)
-    return {name: shifts.get(name, "other") for name in sets}
+    return {name: shifts.get(name, "other").replace("id", "other") for name in sets}
 
 
 def _of_set(metric: str, name: str) -> str:

@@ -85,7 +85,7 @@ def fit_temperature(logits: Any, labels: Any) -> TemperatureScaling:
     best = int(np.argmin([loss(t) for t in grid]))
     bounds = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
     found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-8})
-    at_bound = abs(found.x) > LOG_BOUND - 1e-3
+    at_bound = best in (0, len(grid) - 1)
     return TemperatureScaling(float(np.exp(found.x)), loss(0.0), float(found.fun), at_bound)
 
 
