@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save
 from sklearn.metrics import roc_auc_score
 from timm.models.vision_transformer import Attention, Block, VisionTransformer
 
@@ -172,6 +173,14 @@ def test_missing_asset_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_p
         load_fashion.__wrapped__()
     monkeypatch.setattr(demo, "ASSETS", tmp_path)
     with pytest.raises(CheckpointError, match=r"hydra_core\.training\.demo"):
+        load_demo("fashion-vit")
+
+
+@pytest.mark.parametrize("raw", [b"not a safetensors file", save({"head.weight": torch.zeros(3, 3)})])
+def test_damaged_weights_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, raw: bytes) -> None:
+    (tmp_path / "fashion-vit.safetensors").write_bytes(raw)
+    monkeypatch.setattr(demo, "ASSETS", tmp_path)
+    with pytest.raises(CheckpointError, match="damaged"):
         load_demo("fashion-vit")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
@@ -24,6 +25,7 @@ from hydra_core.models.view import ModelView, build_view
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 CARD = ASSETS / "fashion-vit.json"
 DEMO_NAMES: tuple[str, ...] = ("fashion-vit", "fashion-vit-s1", "fashion-vit-s2")
+RESTORE = "Restore it from the repository, or rebuild it: python -m hydra_core.training.demo"
 SIZE = 28
 MEAN, STD = 0.2860, 0.3530  # of the Fashion-MNIST train split
 WIDTH, DEPTH, HEADS = 96, 6, 8
@@ -90,7 +92,15 @@ def load_demo(name: str) -> ModelView:
     if name not in DEMO_NAMES:
         raise UnknownNameError("demo model", name, DEMO_NAMES)
     module = demo_module()
-    module.load_state_dict(read_weights(ASSETS / f"{name}.safetensors"))
+    try:
+        module.load_state_dict(read_weights(ASSETS / f"{name}.safetensors"))
+    except (RuntimeError, SafetensorError) as error:
+        raise CheckpointError(
+            f"The weights {name}.safetensors are damaged or of another network",
+            expected="the file of the repository",
+            got=str(error).splitlines()[0],
+            hint=RESTORE,
+        ) from None
     return build_view(
         f"demo/{name}",
         module,
@@ -107,7 +117,7 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
         raise CheckpointError(
             f"The weights {path.name} are missing",
             expected=f"the file {path.name} in assets/",
-            hint="Restore it from the repository, or rebuild it: python -m hydra_core.training.demo",
+            hint=RESTORE,
         )
     return {key: t.float() if t.is_floating_point() else t for key, t in load_file(path).items()}
 

@@ -4,7 +4,8 @@
     --only NAME ...   these models only
     --measure         train nothing: measure the stored weights again and write the figures
 
-A run that was stopped goes on from its last epoch (checkpoints lie in .scratch/).
+A run that was stopped goes on from its last epoch (checkpoints lie in .scratch/; remove them to start anew).
+The last digits of the weights depend on the number of threads and on the processor.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ def train_and_store(name: str, seed: int) -> None:
     write_card(
         name,
         seed=seed,
-        command=f"{COMMAND} --only {name}",
+        command=f"{COMMAND} --only {name} --threads {torch.get_num_threads()}",
         recipe=asdict(RECIPE) | {"seed": seed, "patch_drop": PATCH_DROP},
         parameters=sum(p.numel() for p in module.parameters()),
         seconds=round(done.seconds),
