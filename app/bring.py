@@ -83,8 +83,8 @@ def align(brought: Brought, model_name: str) -> Brought:
     from hydra_core.data.splits import align_classes
 
     names = lab.model(model_name).class_names
-    parts = {key: align_classes(getattr(brought.bundle, key), names) for key in ("val", "test")}
-    bundle = replace(brought.bundle, **parts)
+    val, test = (align_classes(part, names) for part in (brought.bundle.val, brought.bundle.test))
+    bundle = replace(brought.bundle, val=val, test=test)
     register_data(brought.name, lambda: bundle)
     return replace(brought, bundle=bundle)
 
@@ -98,9 +98,10 @@ def fit_probe(model_name: str, bundle: DataBundle, *, progress: Any = None, canc
     """
     from hydra_core.models.probe import with_probe
 
-    if bundle.train is None or not len(bundle.train):
+    train = bundle.train
+    if train is None or not len(train):
         raise DataError("A probe needs training samples", expected="data with a train part, or one to split")
-    view = lab.infer(lambda: with_probe(features(model_name), bundle.train, progress=progress, cancel=cancel))
+    view = lab.infer(lambda: with_probe(features(model_name), train, progress=progress, cancel=cancel))
     name = f"yours/{secrets.token_urlsafe(9)}"
     _views()[name] = replace(view, name=name)
     _remember(name)
