@@ -109,9 +109,9 @@ def find_circuit(
         MetricError: logits that are not finite.
         Cancelled: `cancel` was set.
     """
-    for what, name, known in (("objective", objective, OBJECTIVES), ("conditioning", conditioning, CONDITIONINGS)):
-        if name not in known:
-            raise UnknownNameError(what, name, known)
+    for what, name, names in (("objective", objective, OBJECTIVES), ("conditioning", conditioning, CONDITIONINGS)):
+        if name not in names:
+            raise UnknownNameError(what, name, names)
     searched = sorted(set(range(len(view.shape)) if layers is None else layers))
     final = HeadMask.top([np.zeros(h) for h in view.shape], keep, searched)  # refuses what does not fit
     counts = final.counts

@@ -226,3 +226,6 @@ def _gradients(view: ModelView, x: torch.Tensor, labels: torch.Tensor) -> np.nda
 def all_criteria() -> Mapping[str, Criterion]:
     """Every criterion by name."""
     return CRITERIA
+
+
+from hydra_core.heads import criteria  # noqa: E402, F401  (registers the others; they need the names above)

@@ -16,6 +16,7 @@ from hydra_core.data.sets import DataBundle
 from hydra_core.errors import Cancelled
 from hydra_core.fusion.evaluator import MaskEvaluator
 from hydra_core.heads.mask import HeadMask, Plan
+from hydra_core.heads.scores import labelled
 from hydra_core.heads.validation import Validation
 from hydra_core.methods.hydra_rows import KINDS, Setting, circ_plan, rest_of, search_sets
 from hydra_core.metrics.calibration import ece
@@ -109,7 +110,7 @@ def choose_setting(
 
 
 def pick(rows: Sequence[Mapping[str, Any]], most_ece: float, most_macs: float) -> tuple[int, bool]:
-    """Index of the row with the highest AUROC within the limits, and whether there was one; ties: fewer multiply-adds."""
+    """Index of the row of highest AUROC within the limits (ties: fewer multiply-adds), and whether there is one."""
     cheap = [i for i, row in enumerate(rows) if row["mac_ratio"] <= most_macs]
     good = [i for i in cheap if rows[i]["ece"] <= most_ece]
     pool = good or cheap or list(range(len(rows)))
@@ -124,7 +125,8 @@ class _Judge:
         ids, oods = search_sets(bundle, setting, seed)
         val = rest_of(bundle.val, ids)
         sets = [val, *(rest_of(bundle.ood_val[name], part) for name, part in oods.items())]
-        self.labels, self.ends = val.labels, np.cumsum([len(part) for part in sets])[:-1]
+        assert val.labels is not None
+        self.labels, self.ends = labelled(val), np.cumsum([len(part) for part in sets])[:-1]
         self.evaluator = MaskEvaluator(view, torch.cat([view.prepare(part) for part in sets]))
 
     def __call__(self, masks: Sequence[HeadMask]) -> dict[str, float]:

@@ -6,6 +6,7 @@ M narrow members of width alpha * d / M, trained from scratch side by side; the 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 from timm.models.vision_transformer import Block, VisionTransformer
@@ -55,7 +56,8 @@ class PackedViT(nn.Module):
         tokens = 1 + like.patch_embed.num_patches
         self.cls_token = nn.Parameter(torch.zeros(members, 1, width))
         self.pos_embed = nn.Parameter(torch.randn(members, tokens, width) * 0.02)
-        ratio = like.blocks.get_submodule("0.mlp.fc1").weight.shape[0] / like.embed_dim  # type: ignore[union-attr,operator]
+        hidden: Any = like.blocks.get_submodule("0.mlp.fc1")
+        ratio = hidden.out_features / like.embed_dim
         self.blocks = nn.Sequential(*(self._block(width, heads, ratio) for _ in like.blocks))
         self.norm = GroupedLayerNorm([nn.LayerNorm(width, eps=1e-6) for _ in range(members)])
         self.head = GroupedLinear([nn.Linear(width, like.num_classes) for _ in range(members)])
