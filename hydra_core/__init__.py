@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hydra_core.fusion.ensemble import FusionOptions, HydraEnsemble, fuse, load_hydra
     from hydra_core.fusion.evaluator import MaskEvaluator
     from hydra_core.fusion.surgery import prune_model
+    from hydra_core.heads.circuits import Circuit, find_circuit
     from hydra_core.heads.scores import HeadScores, score_heads
     from hydra_core.models.load import list_models, load_model
     from hydra_core.models.view import ModelView
@@ -43,6 +44,8 @@ _HOMES = {
     "load_hydra": "fusion.ensemble",
     "MaskEvaluator": "fusion.evaluator",
     "prune_model": "fusion.surgery",
+    "Circuit": "heads.circuits",
+    "find_circuit": "heads.circuits",
     "HeadScores": "heads.scores",
     "score_heads": "heads.scores",
     "list_models": "models.load",
@@ -51,6 +54,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Circuit",
     "Cost",
     "DataBundle",
     "FusionOptions",
@@ -64,6 +68,7 @@ __all__ = [
     "SampleSet",
     "cost_of",
     "evaluate",
+    "find_circuit",
     "fuse",
     "list_data",
     "list_models",

@@ -160,6 +160,7 @@ def test_missing_package_is_named(tmp_path: Path) -> None:
         (gzip.compress(b"\0\0\x08\x01\0\0\0\x09ab"), "damaged"),
         (gzip.compress(b"hello"), "damaged"),
     ],
+    ids=["not gzip", "too short", "no header"],  # gzip holds the time: bytes would give each worker other names
 )
 def test_damaged_idx_is_refused(tmp_path: Path, raw: bytes, text: str) -> None:
     (tmp_path / "x.gz").write_bytes(raw)
