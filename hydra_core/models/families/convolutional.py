@@ -20,7 +20,17 @@ def _cut_visformer(module: Any, keep: Index) -> nn.Module:
 
 
 add("Visformer", "timm.models.visformer.Attention", slice=_cut_visformer)
-add("multi-query 2d", "timm.layers.attention2d.MultiQueryAttention2d", proj="output")
+
+
+def _cut_queries(module: Any, keep: Index) -> nn.Module:
+    """Keys and values are one for all heads and stay."""
+    query, output = clone_with(module.query), clone_with(module.output)
+    query.proj = rows(query.proj, channels(keep, module.key_dim))
+    output.proj = columns(output.proj, channels(keep, module.value_dim))
+    return clone_with(module, num_heads=len(keep), query=query, output=output)
+
+
+add("multi-query 2d", "timm.layers.attention2d.MultiQueryAttention2d", proj="output", slice=_cut_queries, grouped=False)
 # with a fused output projection `o_proj` is an identity and the upsampling convolution mixes the heads
 add(
     "LowFormer",

@@ -130,3 +130,32 @@ class CutChannels(CutAttention):
         q, k, v = (part.transpose(-2, -1) for part in self.split(x))  # (B, H, d, N)
         scores = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(-2, -1) * self.temperature
         return self.join((scores.softmax(-1) @ v).transpose(-2, -1))
+
+
+class CutMap(CutAttention):
+    """Plain attention over a map: (B, C, H, W) -> (B, C, H, W). FastViT."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.split(x.flatten(2).transpose(1, 2))
+        z = self.join(F.scaled_dot_product_attention(q, k, v))  # (B, N, C)
+        return z.transpose(1, 2).reshape(x.shape)
+
+
+class CutClass(nn.Module):
+    """Only the first token asks, all answer: (B, N, C) -> (B, 1, C). CaiT, XCiT, CrossViT.
+
+    Args:
+        q, k, v: C -> heads * head_dim.
+        proj: heads * head_dim -> C.
+    """
+
+    def __init__(self, q: nn.Linear, k: nn.Linear, v: nn.Linear, proj: nn.Linear, heads: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.proj, self.num_heads = q, k, v, proj, heads
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (
+            linear(tokens).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, H, N, d)
+            for linear, tokens in ((self.q, x[:, :1]), (self.k, x), (self.v, x))
+        )
+        return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))

@@ -11,7 +11,8 @@ from typing import Any
 from torch import nn
 
 from hydra_core.models.attention import Index, channels
-from hydra_core.models.families.common import add, columns, even_heads, part_rows, projection_in, rows
+from hydra_core.models.families.common import add, columns, cut_parts, even_heads, part_rows, projection_in, rows
+from hydra_core.models.families.cut import CutMap
 
 _heads = even_heads(projection_in("proj"))
 
@@ -29,12 +30,16 @@ def _cut_to_attention(module: Any, keep: Index) -> nn.Module:
     return new
 
 
+def _cut_map(module: Any, keep: Index) -> nn.Module:
+    return CutMap(*cut_parts(module, keep)).train(module.training)
+
+
 add("PVT v2", "timm.models.pvt_v2.Attention")
 add("Twins global", "timm.models.twins.GlobalSubSampleAttn")
 add("Twins local", "timm.models.twins.LocallyGroupedAttn")
 add("TNT", "timm.models.tnt.Attention")
 add("MetaFormer", "timm.models.metaformer.Attention", slice=_cut_to_attention)
-add("FastViT", "timm.models.fastvit.Attention")
+add("FastViT", ["timm.models.fastvit.Attention", f"{CutMap.__module__}.CutMap"], slice=_cut_map)
 add("ConViT", "timm.models.convit.MHSA", slice=_cut_to_attention)
 add("ConViT gated positional", "timm.models.convit.GPSA")
 add("NextViT", "timm.models.nextvit.EfficientAttention")
