@@ -87,11 +87,15 @@ def _cut_distil(module: Any, keep: Index) -> nn.Module:
     return clone_with(module, n_heads=len(keep), out_lin=out, **changes)
 
 
+def _distil_heads(module: Any) -> tuple[int, int]:
+    return module.n_heads, module.attention_head_size
+
+
 DISTILBERT = register(
     AttentionKind(
         name="DistilBERT attention",
         matches=lambda module: _has(module, *_DISTIL, "out_lin") and hasattr(module, "attention_head_size"),
-        heads=lambda module: (module.n_heads, module.attention_head_size),
+        heads=_distil_heads,
         proj=lambda module: "out_lin",
         slice=_cut_distil,
     )
@@ -114,13 +118,17 @@ def _cut_albert(module: Any, keep: Index) -> nn.Module:
     return clone_with(module, num_attention_heads=len(keep), all_head_size=len(keep) * size, dense=dense, **changes)
 
 
+def _albert_heads(module: Any) -> tuple[int, int]:
+    return module.num_attention_heads, module.attention_head_size
+
+
 ALBERT = register(
     AttentionKind(
         name="ALBERT attention",
         matches=lambda module: (
             _has(module, "query", "key", "value", "dense") and hasattr(module, "attention_head_size")
         ),
-        heads=lambda module: (module.num_attention_heads, module.attention_head_size),
+        heads=_albert_heads,
         proj=lambda module: "dense",
         slice=_cut_albert,
         refuse=_refuse_shared,
