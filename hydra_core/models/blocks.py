@@ -50,5 +50,5 @@ def carried(block: nn.Module) -> int:
 
 
 def unchained(model: nn.Module) -> str:
-    """Why a model's blocks cannot be fused one by one; "" where they can."""
-    return UNCHAINED.get(class_path(model), "")
+    """Why a model's blocks cannot be fused one by one, whatever wraps it; "" where they can."""
+    return next((UNCHAINED[path] for path in map(class_path, model.modules()) if path in UNCHAINED), "")
