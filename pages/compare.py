@@ -62,7 +62,10 @@ def columns(table: Any) -> pd.DataFrame:
         if row.measured:
             figures = {METRICS[name].label: row.values.get(name) for name in FIGURES}
             lines.append({"Row": row.label} | figures | {label: row.costs.get(c) for c, label in COSTS.items()})
-    return pd.DataFrame(lines)
+    table_ = pd.DataFrame(lines)
+    numbers = [name for name in table_.columns if name != "Row"]
+    table_[numbers] = table_[numbers].astype(float)  # None: not measured
+    return table_.dropna(axis=1, how="all")
 
 
 def marked(frame_: pd.DataFrame) -> Any:
