@@ -242,7 +242,7 @@ def token_places(view: ModelView, kind: str, tokens: int) -> tuple[int, torch.Te
     """
     if kind == "text":
         return 0, torch.stack([torch.arange(tokens), torch.zeros(tokens, dtype=torch.long)], 1)
-    grid = getattr(getattr(view.module, "patch_embed", None), "grid_size", None)
+    grid: tuple[int, ...] | None = getattr(getattr(view.module, "patch_embed", None), "grid_size", None)
     lead = tokens - math.prod(grid) if grid else -1
     if not grid or lead < 0:
         raise UnsupportedModel(

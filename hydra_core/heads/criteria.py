@@ -1,4 +1,4 @@
-"""Criteria beside Taylor: of the weights, of attention, of heads' outputs, and exact leave-one-out."""
+"""Criteria beside Taylor and leave-one-out: of the weights, of attention, of heads' outputs; and how they agree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from torch import nn
 from hydra_core.data.sets import SampleSet
 from hydra_core.errors import Cancelled, DataError
 from hydra_core.heads.attention_maps import Attended, head_outputs, token_places, visit_attention
-from hydra_core.heads.leave_one_out import LOO, leave_one_out
 from hydra_core.heads.scores import HeadScores, Progress, criterion, gate_gradients, to_rows
 from hydra_core.models.attention import owner_of
 from hydra_core.models.view import ModelView
@@ -176,21 +175,6 @@ def probe_auroc(inside: torch.Tensor, outside: torch.Tensor, folds: int = 5, see
     return float(cross_val_score(probe, x, y, cv=parts, scoring="roc_auc").mean())
 
 
-# -- exact leave-one-out, registered one by one --------------------------------------------------
-
-
-def _register(name: str) -> None:
-    s = LOO[name]
-
-    @criterion(f"loo_{name}", f"Leave-one-out {s.label}", s.about, needs_ood=s.shift is not None)
-    def run(view: ModelView, samples: SampleSet, *, ood: Ood = None, **options: Any) -> HeadScores:
-        return leave_one_out(view, samples, ood, need=name, **options)[f"loo_{name}"]
-
-
-for _name in LOO:
-    _register(_name)
-
-
 # -- criteria against each other -----------------------------------------------------------------
 
 
@@ -216,6 +200,8 @@ def predicted_vs_measured(
     Returns:
         Columns layer, head, predicted (-mean of dL/dxi, signed), measured (NLL without the head - NLL), in nats.
     """
+    from hydra_core.heads.leave_one_out import leave_one_out
+
     predicted = -gate_gradients(view, samples, cancel=cancel).mean(0)
     measured = leave_one_out(view, samples, None, seed=seed, progress=progress, cancel=cancel)["loo_nll"]
     return measured.frame()[["layer", "head"]].assign(predicted=predicted, measured=measured.flat)

@@ -18,7 +18,7 @@ from hydra_core.data.sets import SampleSet
 from hydra_core.errors import DataError
 from hydra_core.fusion.evaluator import MaskEvaluator
 from hydra_core.heads.mask import HeadMask
-from hydra_core.heads.scores import HeadScores, Progress, labelled, to_rows
+from hydra_core.heads.scores import HeadScores, Progress, criterion, labelled, to_rows
 from hydra_core.metrics.calibration import ece
 from hydra_core.metrics.classification import Predictions
 from hydra_core.metrics.ood import auroc
@@ -153,3 +153,17 @@ def _share(progress: Progress | None, done: int, total: int) -> Progress | None:
     if progress is None:
         return None
     return lambda share, text: progress((done + share) / total, text)
+
+
+def _register(name: str) -> None:
+    s = LOO[name]
+
+    @criterion(f"loo_{name}", f"Leave-one-out {s.label}", s.about, needs_ood=s.shift is not None)
+    def run(
+        view: ModelView, samples: SampleSet, *, ood: Mapping[str, SampleSet] | None = None, **options: Any
+    ) -> HeadScores:
+        return leave_one_out(view, samples, ood, need=name, **options)[f"loo_{name}"]
+
+
+for _name in LOO:
+    _register(_name)

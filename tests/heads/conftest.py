@@ -62,7 +62,7 @@ def make_case() -> Case:
     predicted = view(prepare(val)).argmax(1).numpy()
     val = replace(val, labels=np.where(np.arange(40) % 3 == 0, np.arange(40) % 5, predicted))
     return Case(
-        view, val, {"near": images("near", 25, 1, 3.0, shift="near"), "far": images("far", 20, 2, 0.2, shift="far")}
+        view, val, {"near": images("near", 25, 1, 1.3, shift="near"), "far": images("far", 20, 2, 0.6, shift="far")}
     )
 
 
