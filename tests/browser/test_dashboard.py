@@ -13,9 +13,9 @@ FULL = HeadMask.full((8,) * 6)
 
 def open_what_if(visit, query="", **options):
     page = visit(f"/what_if{query}", **options)
-    expect(page.locator(".head-grid .table .cell")).to_have_count(48, timeout=60_000)
-    expect(page.locator("[data-testid=stMetric]")).to_have_count(11, timeout=60_000)
-    expect(page.locator(".js-plotly-plot .bars path").first).to_be_attached(timeout=60_000)
+    expect(page.locator(".head-grid .table .cell")).to_have_count(48, timeout=120_000)
+    expect(page.locator("[data-testid=stMetric]")).to_have_count(11, timeout=120_000)
+    expect(page.locator(".js-plotly-plot .bars path").first).to_be_attached(timeout=120_000)
     return page
 
 
@@ -29,7 +29,7 @@ def plan_of(page):
 
 
 def wait_for_mask(page, mask):
-    page.wait_for_function("text => location.search.includes('plan=' + text)", arg=mask.text, timeout=30_000)
+    page.wait_for_function("text => location.search.includes('plan=' + text)", arg=mask.text, timeout=120_000)
 
 
 def bars(page):
@@ -78,7 +78,7 @@ def test_the_state_survives_a_reload_and_travels_with_a_link(visit):
     head(page, 4, 0).click()
     wait_for_mask(page, FULL.prune(4, 0))
     page.reload()
-    expect(head(page, 4, 0)).to_have_attribute("aria-selected", "false", timeout=60_000)
+    expect(head(page, 4, 0)).to_have_attribute("aria-selected", "false", timeout=120_000)
     other = open_what_if(visit, "?" + urlsplit(page.url).query)
     assert head(other, 4, 0).get_attribute("aria-selected") == "false"
     assert plan_of(other)[0] == FULL.prune(4, 0)
@@ -139,7 +139,7 @@ def test_going_to_another_page_and_back_keeps_the_plan(visit):
     expect(page.get_by_role("heading", name="Start")).to_be_visible()
     wait_for_mask(page, FULL.prune(1, 1))  # the address carries it there too
     page.get_by_role("navigation").get_by_role("link", name="What if").click()
-    expect(head(page, 1, 1)).to_have_attribute("aria-selected", "false", timeout=30_000)
+    expect(head(page, 1, 1)).to_have_attribute("aria-selected", "false", timeout=120_000)
     head(page, 1, 2).click()
     wait_for_mask(page, FULL.prune(1, 1).prune(1, 2))
 
@@ -176,7 +176,7 @@ def test_nothing_is_fetched_from_elsewhere_and_narrow_windows_do_not_overflow(vi
     )
     page.goto(page.url.split("?")[0] + "what_if")
     page.set_viewport_size({"width": 900, "height": 900})
-    expect(page.locator("[data-testid=stMetric]")).to_have_count(11, timeout=60_000)
+    expect(page.locator("[data-testid=stMetric]")).to_have_count(11, timeout=120_000)
     expect(page.locator(".js-plotly-plot .bars path").first).to_be_attached()
     assert outside == []
     assert page.evaluate("document.scrollingElement.scrollWidth <= window.innerWidth")
