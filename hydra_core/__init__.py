@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hydra_core.cost import Cost, cost_of
     from hydra_core.data.load import list_data, load_data
     from hydra_core.data.sets import DataBundle, SampleSet
-    from hydra_core.evaluate import evaluate
+    from hydra_core.evaluation import evaluate
     from hydra_core.fusion.ensemble import FusionOptions, HydraEnsemble, fuse, load_hydra
     from hydra_core.fusion.evaluator import MaskEvaluator
     from hydra_core.fusion.surgery import prune_model
@@ -37,7 +37,7 @@ _HOMES = {
     "load_data": "data.load",
     "DataBundle": "data.sets",
     "SampleSet": "data.sets",
-    "evaluate": "evaluate",
+    "evaluate": "evaluation",
     "FusionOptions": "fusion.ensemble",
     "HydraEnsemble": "fusion.ensemble",
     "fuse": "fusion.ensemble",

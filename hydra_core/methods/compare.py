@@ -23,7 +23,7 @@ import numpy as np
 from hydra_core.cost import example_input, measure_latency
 from hydra_core.data.sets import DataBundle, SampleSet
 from hydra_core.errors import Cancelled, CheckpointError, HydraError, UnknownNameError
-from hydra_core.evaluate import forward_set
+from hydra_core.evaluation import forward_set
 from hydra_core.heads.scores import labelled
 from hydra_core.methods.base import Method, module_digest
 from hydra_core.methods.choose import choose_setting

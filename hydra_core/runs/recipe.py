@@ -103,7 +103,7 @@ def run_recipe(recipe: Recipe, out: Path, *, bootstrap: int = 500, split: str = 
     """
     from hydra_core.cost import cost_of
     from hydra_core.data.load import load_data
-    from hydra_core.evaluate import evaluate
+    from hydra_core.evaluation import evaluate
     from hydra_core.fusion.ensemble import fuse
     from hydra_core.models.load import load_model
 
