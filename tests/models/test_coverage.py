@@ -19,7 +19,7 @@ NAMES = {
     "eva02_base_patch16_clip_224": ("EVA with scale_norm", "12x12"),
     "vit_small_patch16_rope_mixed_224": ("timm AttentionRope, mixed", "12x6"),
     "beit_base_patch16_224": ("BEiT", "12x12"),
-    "test_vit_relpos": ("ViT relative position", "6x3"),
+    "test_vit_relpos": ("ViT relative position", "9x3"),
     "cait_xxs24_224": ("talking heads, class attention", "26x4"),
     "xcit_nano_12_p16_224": ("cross-covariance, class attention", "14x4"),
     "swin_tiny_patch4_window7_224": ("Swin", "3+3+6+6+12+12+12+12+12+12+24+24"),
