@@ -15,8 +15,8 @@ def _cut(module: Any, keep: Index) -> nn.Module:
     """CrossViT names its linears wq, wk, wv; the function is the same."""
     one = channels(keep, width(module.proj) // module.num_heads)
     prefix = "w" if hasattr(module, "wq") else ""
-    queries = [rows(getattr(module, prefix + name), one) for name in "qkv"]
-    return CutClass(*queries, proj=columns(module.proj, one), heads=len(keep)).train(module.training)
+    q, k, v = (rows(getattr(module, prefix + name), one) for name in "qkv")
+    return CutClass(q, k, v, proj=columns(module.proj, one), heads=len(keep)).train(module.training)
 
 
 def _cut_volo(module: Any, keep: Index) -> nn.Module:
