@@ -48,11 +48,16 @@ def naive_search(view: ModelView, x: torch.Tensor, val: SampleSet, ood: dict[str
     for layer, heads in enumerate(view.shape):
         values = []
         for head in range(heads):
-            seen = Predictions.of(hooked(view, x, [mask.prune(layer, head)])[0])
+            seen = Predictions.of(in_batches(view, x, mask.prune(layer, head)))
             values.append(naive_s(seen, val, ood))
         kept = np.argsort(values, kind="stable")[:keep]
         mask = mask.with_layer(layer, [h in kept for h in range(heads)])
     return mask
+
+
+def in_batches(view: ModelView, x: torch.Tensor, mask: HeadMask) -> torch.Tensor:
+    """One hooked forward over all samples, in batches small enough to be quick too."""
+    return torch.cat([hooked(view, part, [mask])[0] for part in x.split(128)])
 
 
 def naive_s(seen: Predictions, val: SampleSet, ood: dict[str, SampleSet]) -> float:
@@ -69,7 +74,7 @@ def removals(view: ModelView, val: SampleSet, ood: dict[str, SampleSet], x: torc
 
     def by_hand() -> None:  # the same five figures, of logits by hooks
         for mask in [HeadMask.full(view.shape), *single_removals(view)]:
-            naive_s(Predictions.of(hooked(view, x, [mask])[0]), val, ood)
+            naive_s(Predictions.of(in_batches(view, x, mask)), val, ood)
 
     value, mine, other = ratio(ours, by_hand, repeats=REPEATS)
     detail = f"{mine:.2f} s against {other:.2f} s, five scores of {sum(view.shape)} heads"
@@ -79,7 +84,11 @@ def removals(view: ModelView, val: SampleSet, ood: dict[str, SampleSet], x: torc
 def taylor(view: ModelView, val: SampleSet, ood: dict[str, SampleSet], x: torch.Tensor) -> Row:
     everything = hc.SampleSet("all", np.concatenate([p.inputs for p in (val, *ood.values())]), np.zeros(len(x), int),
                               tuple(map(str, range(len(x)))))  # fmt: skip
-    with torch.inference_mode():
-        forward = lambda: [view.module(part) for part in x.split(128)]  # noqa: E731
-        value, mine, other = ratio(lambda: score_heads(view, everything), forward, repeats=5)
+
+    def forward() -> None:
+        with torch.inference_mode():
+            for part in x.split(128):
+                view.module(part)
+
+    value, mine, other = ratio(lambda: score_heads(view, everything), forward, repeats=5)
     return Row("Taylor, demo / one forward", value, 4.0, f"{mine:.2f} s against {other:.2f} s, {len(x)} images")

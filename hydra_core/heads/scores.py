@@ -218,7 +218,7 @@ def _gradients(view: ModelView, x: torch.Tensor, labels: torch.Tensor) -> np.nda
         dtype = view.dtype
         gates = [torch.ones(len(x), h, dtype=dtype, device=x.device, requires_grad=True) for h in view.shape]
         logits = view.stages().forward_gated(x.clone(), gates)  # (B, C)
-        loss = F.cross_entropy(logits, labels, reduction="sum")
+        loss = F.cross_entropy(logits, labels.clone(), reduction="sum")
         grads = torch.autograd.grad(loss, gates)  # one (B, H_l) a layer
     return torch.cat([g.double() for g in grads], 1).cpu().numpy()
 

@@ -57,6 +57,13 @@ def test_taylor_leaves_the_model_without_gradients(case):
     assert not any(p.requires_grad or p.grad is not None for p in view.module.parameters())
 
 
+def test_taylor_works_inside_inference_mode(case):
+    view, samples = case
+    with torch.inference_mode():
+        inside = score_heads(view, samples)
+    np.testing.assert_allclose(inside.flat, score_heads(view, samples).flat, rtol=1e-12)
+
+
 def test_frame_has_one_row_a_head_and_ranks_them():
     frame = HeadScores("x", ((1.0, 3.0), (2.0, 0.0, 5.0))).frame()
     assert frame["layer"].tolist() == [0, 0, 1, 1, 1]
