@@ -26,6 +26,7 @@ def run() -> Iterator[Row]:
     view, data = hc.load_model("demo/fashion-vit"), hc.load_data("demo/fashion")
     val = data.val.sample(500)
     ood = {name: part.sample(125) for name, part in data.ood_val.items()}  # 4 sets: 500 samples
+    assert view.prepare is not None
     x = torch.cat([view.prepare(part) for part in (val, *ood.values())])
     yield circuit(view, val, ood, x)
     yield removals(view, val, ood, x)
