@@ -18,6 +18,7 @@ import numpy as np
 from app.cache import MIB, BoundedCache, digest
 from app.session import Settings
 from hydra_core.heads.mask import HeadMask, Plan
+from hydra_core.progress import Progress
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from hydra_core.models.view import ModelView
 
 T = TypeVar("T")
-Progress = Callable[[float, str], None]
 Split = Literal["val", "test"]
 
 EVALUATOR_BUDGET_MB = 384
@@ -360,9 +360,9 @@ SINGLE, DEEP, HYDRA, HYDRA_TRUNK = "Single", "Deep ensemble", "Hydra, no shared 
 
 def criteria() -> Mapping[str, Any]:
     """The registry of head criteria by name: label, about, needs_ood."""
-    from hydra_core.heads.scores import all_criteria
+    from hydra_core.heads.scores import CRITERIA
 
-    return all_criteria()
+    return CRITERIA
 
 
 def costs(model_name: str, plan: Plan) -> dict[str, Cost]:

@@ -22,6 +22,7 @@ from hydra_core.data.images import stack_images
 from hydra_core.data.report import Watch
 from hydra_core.data.sets import SampleSet, Shift
 from hydra_core.errors import DataError, UnknownNameError
+from hydra_core.progress import Progress
 
 SEVERITIES = (1, 2, 3, 4, 5)
 SMALL, LARGE = 32, 224  # pixels for which the two tables of strengths were made
@@ -172,7 +173,7 @@ def corrupt(
     *,
     seed: int = 0,
     shift: Shift = "other",
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress | None = None,
     cancel: threading.Event | None = None,
 ) -> SampleSet:
     """A shifted copy of a set of images; labels stay, ids say what was done.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from threading import Event
 from typing import NamedTuple
 
 from hydra_core.errors import Cancelled, UploadError
+from hydra_core.progress import Progress
 
 # angle brackets turn into look-alikes: charts, tables and pages then show a name, never its markup
 _BRACKETS = str.maketrans({"<": "‹", ">": "›"})
@@ -139,9 +140,7 @@ class IntakeReport:
 class Watch:
     """Progress and cancel of one reading, so that loops stay short."""
 
-    def __init__(
-        self, what: str, progress: Callable[[float, str], None] | None = None, cancel: Event | None = None
-    ) -> None:
+    def __init__(self, what: str, progress: Progress | None = None, cancel: Event | None = None) -> None:
         self.progress, self.cancel, self.what = progress, cancel, what
 
     def tick(self, done: int, total: int, every: int = 50) -> None:

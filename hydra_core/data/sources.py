@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, get_args
 
@@ -18,10 +18,10 @@ from hydra_core.data.sets import DataBundle, SampleSet, Shift
 from hydra_core.data.splits import FRACTIONS, Fractions, Role, make_bundle
 from hydra_core.data.tables import Columns, read_table
 from hydra_core.errors import DataError, UploadError
+from hydra_core.progress import Progress
 
 Source = str | Path | bytes | BinaryIO
 SourceKind = Literal["folder", "zip", "csv", "tsv", "jsonl", "npz", "hf"]
-Progress = Callable[[float, str], None]
 
 HUB = "hf:"
 _FOREIGN = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +20,8 @@ from hydra_core.heads.mask import HeadMask
 from hydra_core.models.shortcuts import Shortcuts
 from hydra_core.models.stages import Gates, Stages, Stream
 from hydra_core.models.view import ModelView
+from hydra_core.progress import Progress
 
-Progress = Callable[[float, str], None]
 MIB = 1 << 20
 
 

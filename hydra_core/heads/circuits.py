@@ -8,7 +8,7 @@ of the layer before: earlier layers are never computed again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -22,8 +22,8 @@ from hydra_core.heads.overlap import low_overlap_scores
 from hydra_core.heads.scores import HeadScores
 from hydra_core.heads.validation import Validation, check_validation
 from hydra_core.models.view import ModelView
+from hydra_core.progress import Progress, step_of
 
-Progress = Callable[[float, str], None]
 Objective = Literal["acc", "auroc", "avg"]
 Conditioning = Literal["greedy_prune", "headmap"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
@@ -125,7 +125,7 @@ def find_circuit(
     for done, layer in enumerate(searched):
         base, *without = known.evidence(
             [current, *(current.prune(layer, h) for h in range(view.shape[layer]))],
-            progress=_part(progress, done, len(searched), layer),
+            progress=step_of(progress, done, len(searched), f"Layer {layer}"),
             cancel=cancel,
         )
         rows[layer] = value_of(base) - np.array([value_of(item) for item in without])
@@ -144,9 +144,3 @@ def _best(scores: np.ndarray, k: int, earlier: Sequence[Sequence[bool]], weight:
     """The k heads of one layer to keep."""
     standing = low_overlap_scores(scores, earlier, weight) if weight else scores
     return set(HeadMask.top([standing], k).keep_index(0))
-
-
-def _part(progress: Progress | None, done: int, total: int, layer: int) -> Progress | None:
-    if progress is None:
-        return None
-    return lambda share, text: progress((done + share) / total, f"Layer {layer}: {text}")

@@ -14,9 +14,10 @@ from torch import nn
 from hydra_core.data.sets import SampleSet
 from hydra_core.errors import Cancelled, DataError
 from hydra_core.heads.attention_maps import Attended, head_outputs, token_places, visit_attention
-from hydra_core.heads.scores import HeadScores, Progress, criterion, gate_gradients, to_rows
+from hydra_core.heads.scores import HeadScores, criterion, gate_gradients, to_rows
 from hydra_core.models.attention import owner_of
 from hydra_core.models.view import ModelView
+from hydra_core.progress import Progress
 
 Ood = Mapping[str, SampleSet] | None
 

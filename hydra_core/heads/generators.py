@@ -14,9 +14,10 @@ from hydra_core.errors import DataError, MaskError, UnknownNameError
 from hydra_core.heads.circuits import find_circuit
 from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.heads.overlap import low_overlap_scores
-from hydra_core.heads.scores import Progress, gate_gradients, to_rows
+from hydra_core.heads.scores import gate_gradients, to_rows
 from hydra_core.heads.validation import Validation, check_validation
 from hydra_core.models.view import ModelView
+from hydra_core.progress import Progress, step_of
 
 Ood = Mapping[str, SampleSet] | None
 ROUND = ("avg", "acc", "auroc")  # objectives of Circ members; the first alone is CircAvg
@@ -222,7 +223,7 @@ def circ_members(
             earlier=masks,
             overlap_weight=overlap_weight,
             validation=shared,
-            progress=_share(progress, m, members),
+            progress=step_of(progress, m, members, f"Member {m + 1}"),
             cancel=cancel,
         )
         masks.append(circuit.mask)
@@ -262,9 +263,3 @@ def _top(
         for layer, row in enumerate(rows)
     ]
     return HeadMask.top(standing, keep, layers)
-
-
-def _share(progress: Progress | None, done: int, total: int) -> Progress | None:
-    if progress is None:
-        return None
-    return lambda share, text: progress((done + share) / total, f"Member {done + 1}: {text}")

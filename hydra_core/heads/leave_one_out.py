@@ -18,11 +18,12 @@ from hydra_core.data.sets import SampleSet
 from hydra_core.errors import DataError
 from hydra_core.fusion.evaluator import MaskEvaluator
 from hydra_core.heads.mask import HeadMask
-from hydra_core.heads.scores import HeadScores, Progress, criterion, labelled, to_rows
+from hydra_core.heads.scores import HeadScores, criterion, labelled, to_rows
 from hydra_core.metrics.calibration import ece
 from hydra_core.metrics.classification import Predictions
 from hydra_core.metrics.ood import auroc
 from hydra_core.models.view import ModelView
+from hydra_core.progress import Progress, step_of
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def _measure(
     groups = [[HeadMask.full(view.shape)], *single_removals(view)]
     read = []
     for done, group in enumerate(groups):  # layer by layer: logits of one layer's masks at a time
-        table = evaluator.many(group, progress=_share(progress, done, len(groups)), cancel=cancel)
+        table = evaluator.many(group, progress=step_of(progress, done, len(groups)), cancel=cancel)
         read += [_read(logits, labels, ood) for logits in table]
     whole, without = read[0], read[1:]
     out = {}
@@ -147,12 +148,6 @@ def _read(logits: np.ndarray, labels: np.ndarray, ood: Mapping[str, SampleSet]) 
     for part, (a, b) in zip(ood.values(), pairwise(ends), strict=True):
         areas.setdefault(part.shift, []).append(auroc(inside.doubt, Predictions.of(logits[a:b]).doubt))
     return out | {f"auroc_{shift}": float(np.mean(areas[shift])) for shift in ("near", "far") if shift in areas}
-
-
-def _share(progress: Progress | None, done: int, total: int) -> Progress | None:
-    if progress is None:
-        return None
-    return lambda share, text: progress((done + share) / total, text)
 
 
 def _register(name: str) -> None:

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from hydra_core.data.sets import SampleSet
 from hydra_core.errors import Cancelled, DataError, UnknownNameError
 from hydra_core.models.view import ModelView
+from hydra_core.progress import Progress
 
-Progress = Callable[[float, str], None]
 Rows = tuple[tuple[float, ...], ...]
 
 
@@ -221,11 +221,6 @@ def _gradients(view: ModelView, x: torch.Tensor, labels: torch.Tensor) -> np.nda
         loss = F.cross_entropy(logits, labels.clone(), reduction="sum")
         grads = torch.autograd.grad(loss, gates)  # one (B, H_l) a layer
     return torch.cat([g.double() for g in grads], 1).cpu().numpy()
-
-
-def all_criteria() -> Mapping[str, Criterion]:
-    """Every criterion by name."""
-    return CRITERIA
 
 
 # these register the other criteria, and need the names above

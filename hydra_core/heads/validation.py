@@ -18,8 +18,7 @@ from hydra_core.heads.scores import labelled
 from hydra_core.metrics.classification import Predictions
 from hydra_core.metrics.ood import auroc
 from hydra_core.models.view import ModelView
-
-Progress = Callable[[float, str], None]
+from hydra_core.progress import Progress
 
 
 def check_validation(

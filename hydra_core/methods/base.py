@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -19,9 +19,8 @@ from hydra_core.fusion.grouped import unpack_members
 from hydra_core.models.blocks import unchained
 from hydra_core.models.shadow import set_child
 from hydra_core.models.view import ModelView
+from hydra_core.progress import Progress
 from hydra_core.training.loop import Fit, Recipe, fit
-
-Progress = Callable[[float, str], None]
 
 
 class Method:

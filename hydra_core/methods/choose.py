@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +23,7 @@ from hydra_core.metrics.calibration import ece
 from hydra_core.metrics.classification import Predictions
 from hydra_core.metrics.ood import auroc
 from hydra_core.models.view import ModelView
-
-Progress = Callable[[float, str], None]
+from hydra_core.progress import Progress
 
 
 @dataclass(frozen=True)

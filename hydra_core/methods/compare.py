@@ -35,8 +35,8 @@ from hydra_core.methods.temperature import SCALINGS
 from hydra_core.metrics.report import Report, evaluate_logits
 from hydra_core.models.demo import ASSETS, DEMO_NAMES
 from hydra_core.models.view import ModelView
+from hydra_core.progress import Progress
 
-Progress = Callable[[float, str], None]
 CHOICE = ASSETS / "hydra-demo.json"
 TABLE = ASSETS / "comparison-demo.json"
 PAGE = ASSETS.parent / "docs" / "comparison-demo.md"

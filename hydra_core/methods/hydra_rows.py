@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -16,8 +16,8 @@ from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.heads.scores import score_heads
 from hydra_core.heads.validation import Validation
 from hydra_core.models.view import ModelView
+from hydra_core.progress import Progress, step_of
 
-Progress = Callable[[float, str], None]
 KINDS = ("objective", "bootstrap")
 BY_OBJECTIVE = ("avg", "acc", "auroc")
 
@@ -139,7 +139,7 @@ def circ_plan(
         found = find_circuit(
             view, ids, oods, setting.keep, objective, layers=setting.layers,
             bootstrap=draw is not None, seed=seed * 1_009 + (draw or 0), bundle=bundle, validation=known,
-            progress=_share(progress, m, setting.members), cancel=cancel,
+            progress=step_of(progress, m, setting.members, f"Member {m + 1} of {setting.members}"), cancel=cancel,
         )  # fmt: skip
         masks.append(found.mask)
     return Plan(tuple(masks))
@@ -154,9 +154,3 @@ def _searches(setting: Setting) -> Sequence[tuple[Any, int | None]]:
     # more members than objectives: go round again, on resamples
     rounds = [(BY_OBJECTIVE[m % 3], m // 3 or None) for m in range(setting.members)]
     return rounds
-
-
-def _share(progress: Progress | None, done: int, total: int) -> Progress | None:
-    if progress is None:
-        return None
-    return lambda share, text: progress((done + share) / total, f"Member {done + 1} of {total}: {text}")

@@ -18,8 +18,6 @@ from hydra_core.methods.temperature import SCALINGS
 from hydra_core.models.view import ModelView
 from hydra_core.training import rows as trained
 
-Progress = Callable[[float, str], None]
-
 
 @dataclass
 class Context:

@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from hydra_core.errors import Cancelled, UnknownNameError, UnsupportedModel
+from hydra_core.progress import Progress
 
 if TYPE_CHECKING:
     import threading
@@ -206,7 +207,7 @@ def census(
     names: Iterable[str] | None = None,
     *,
     every: bool = False,
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress | None = None,
     cancel: threading.Event | None = None,
 ) -> pd.DataFrame:
     """One row a name, with the fields of `Row`.

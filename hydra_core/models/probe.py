@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from torch import nn
 from hydra_core.data.sets import SampleSet, stratified_index
 from hydra_core.errors import Cancelled, DataError, ModelError
 from hydra_core.models.view import ModelView, build_view
+from hydra_core.progress import Progress
 
 if TYPE_CHECKING:
     import threading
@@ -132,7 +132,7 @@ def features_of(
     samples: SampleSet,
     *,
     batch: int = 64,
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress | None = None,
     cancel: threading.Event | None = None,
 ) -> np.ndarray:
     """What the view gives for every sample, (N, D) float64: features, where it has no classifier.
@@ -158,7 +158,7 @@ def with_probe(
     train: SampleSet,
     val: SampleSet | None = None,
     *,
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress | None = None,
     cancel: threading.Event | None = None,
 ) -> ModelView:
     """A classifier view: the frozen backbone with a linear probe fitted on labelled samples.

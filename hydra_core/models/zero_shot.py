@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from hydra_core.errors import DataError, ModelError
 from hydra_core.models.shadow import shadow
 from hydra_core.models.view import ModelView
+from hydra_core.progress import Progress
 
 Templates = Sequence[str]
 
@@ -83,7 +84,7 @@ class TextTower:
         names: Sequence[str],
         templates: Templates = DEFAULT_TEMPLATES,
         *,
-        progress: Callable[[float, str], None] | None = None,
+        progress: Progress | None = None,
     ) -> torch.Tensor:
         """Unit vectors (C, D): the mean over templates of each text's unit vector, normalised again.
 
@@ -183,7 +184,7 @@ def with_classes(
     names: Sequence[str],
     templates: Templates = DEFAULT_TEMPLATES,
     *,
-    progress: Callable[[float, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> ModelView:
     """The same image tower with other classes: a new view that shares all weights.
 

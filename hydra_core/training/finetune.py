@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +13,9 @@ from hydra_core.fusion.surgery import prune_model
 from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.methods.base import FixedStatistics, tail_names
 from hydra_core.models.view import ModelView
+from hydra_core.progress import Progress, step_of
 from hydra_core.training.loop import Recipe, fit
 
-Progress = Callable[[float, str], None]
 RECIPE = Recipe(epochs=1, batch=64, lr=2e-4, warmup=0.1, weight_decay=0.01, shift=2, flip=True)
 
 
@@ -59,7 +58,7 @@ def finetune_members(
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             checkpoint = folder / f"member-{m}-{mask.digest}.pt"
-        part = _part(progress, m, len(plan))
+        part = step_of(progress, m, len(plan), f"Member {m + 1} of {len(plan)}")
         fit(
             FixedStatistics(model),
             x,
@@ -79,9 +78,3 @@ def trainable_member(view: ModelView, mask: HeadMask, first_block: int) -> nn.Mo
     for path in (*view.blocks[first_block:], *tail_names(view)):
         model.get_submodule(path).requires_grad_(True)
     return model
-
-
-def _part(progress: Progress | None, done: int, total: int) -> Progress | None:
-    if progress is None:
-        return None
-    return lambda share, text: progress((done + share) / total, f"Member {done + 1} of {total}: {text}")

@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from hydra_core.errors import Cancelled, CheckpointError, DataError, ModelError
+from hydra_core.progress import Progress
 from hydra_core.training import augment
 from hydra_core.training.recipe import Recipe, decay_groups, learning_rate
 
-Progress = Callable[[float, str], None]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
