@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,12 +33,15 @@ class _Spine:
         self.room, self.used = room, 0
         self.streams: OrderedDict[tuple, Stream] = OrderedDict()
 
-    def longest(self, prefixes: Sequence[tuple]) -> Stream | None:
+    def resume(self, prefixes: Sequence[tuple], part: torch.Tensor, stages: Stages) -> Stream:
+        """The stream of the longest prefix that is kept; else the chunk's start, which is kept from now on."""
         for prefix in reversed(prefixes):
             if prefix in self.streams:
                 self.streams.move_to_end(prefix)
                 return self.streams[prefix]
-        return None
+        start = stages.start(part)
+        self.keep((), start)
+        return start
 
     def keep(self, prefix: tuple, stream: Stream) -> None:
         size = stream.nbytes
@@ -134,10 +138,7 @@ class MaskEvaluator:
     def _along(self, part: torch.Tensor, spine: _Spine, mask: HeadMask, gates: Gates, short: Shortcuts) -> torch.Tensor:
         stages = short.stages
         prefixes = [self._prefix(mask, b) for b in range(len(self.view.blocks))]
-        stream = spine.longest(prefixes)
-        if stream is None:
-            stream = stages.start(part)
-            spine.keep((), stream)
+        stream = spine.resume(prefixes, part, stages)
         while stream.at < len(self.view.blocks) - 1:
             stream = stages.advance(stream, stream.at + 1, gates)
             spine.keep(prefixes[stream.at], stream)
@@ -200,11 +201,7 @@ class MaskEvaluator:
         """The stream before the first block at which masks part; kept, so that a search by layers goes on there."""
         first = leaves[0]
         prefixes = [self._prefix(first.mask, b) for b in range(self._parting(leaves, 0) + 1)]
-        stream = spine.longest(prefixes)
-        if stream is None:
-            stream = stages.start(part)
-            spine.keep((), stream)
-        stream = stages.advance(stream, len(prefixes) - 1, first.gates)
+        stream = stages.advance(spine.resume(prefixes, part, stages), len(prefixes) - 1, first.gates)
         spine.keep(prefixes[-1], stream)
         return stream
 
@@ -241,22 +238,16 @@ class MaskEvaluator:
     def _rows(self, mask: HeadMask, block: int) -> tuple:
         return tuple(row for row, layer in zip(mask.rows, self.view.layers, strict=True) if layer.block == block)
 
-    def _holding(self, stream: Stream, with_heads: bool) -> _Held:
-        return _Held(self, stream.nbytes * (2 if with_heads else 1))
-
-
-class _Held:
-    """Counts the bytes of a stream while it is held."""
-
-    def __init__(self, owner: MaskEvaluator, size: int) -> None:
-        self.owner, self.size = owner, size
-
-    def __enter__(self) -> None:
-        self.owner._held += self.size
-        self.owner.peak = max(self.owner.peak, self.owner._held)
-
-    def __exit__(self, *exc: object) -> None:
-        self.owner._held -= self.size
+    @contextmanager
+    def _holding(self, stream: Stream, with_heads: bool) -> Iterator[None]:
+        """Counts the bytes of a stream while it is held."""
+        size = stream.nbytes * (2 if with_heads else 1)
+        self._held += size
+        self.peak = max(self.peak, self._held)
+        try:
+            yield
+        finally:
+            self._held -= size
 
 
 FEW = 2  # so few masks are a live what-if: keep their streams for the next toggle

@@ -32,33 +32,13 @@ class _Heads(Exception):
         self.z = z
 
 
-class _Remembered(nn.Module):
-    """Stands for an attention module whose heads' outputs are known: projects them under a gate."""
-
-    def __init__(self, attention: Any) -> None:
-        super().__init__()
-        self.proj = attention.proj
-        self.head_dim = attention.head_dim
-        self.z: torch.Tensor | None = None
-        self.gate: torch.Tensor | None = None
-
-    def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        assert self.z is not None
-        if self.gate is None:
-            return self.proj(self.z)
-        gate = self.gate.to(self.z.dtype).repeat_interleave(self.head_dim)  # (H,) -> (H * d_h,)
-        return F.linear(self.z, self.proj.weight * gate, self.proj.bias)  # gate the columns: same sum, less memory
-
-
 class Shortcuts:
     """What can be saved on one model; built once a runner."""
 
     def __init__(self, stages: Stages, x: torch.Tensor) -> None:
         self.stages = stages
-        self.direct = stages.direct(x)
-        blocks = [slot.block for slot in stages.slots]
-        self.plain = [self.direct and _is_plain(block) for block in blocks]
-        self.memo = [_Remembered(b.attn) if plain else None for b, plain in zip(blocks, self.plain, strict=True)]
+        direct = stages.direct(x)
+        self.plain = [direct and _is_plain(slot.block) for slot in stages.slots]
         self.last = LastToken.of(stages) if self.plain[-1] else None
         if self.last is not None and not self._last_is_right(x[:1]):
             self.last = None
@@ -82,8 +62,7 @@ class Shortcuts:
     def branch(self, stream: Stream, variants: Sequence[Gates]) -> Iterator[Stream]:
         """The stream after the next block under each of several gates, one at a time."""
         b = stream.at
-        memo = self.memo[b]
-        if memo is None or len(variants) < 2:
+        if not self.plain[b] or len(variants) < 2:
             for gates in variants:
                 yield self.stages.advance(stream, b + 1, gates)
             return
@@ -91,11 +70,7 @@ class Shortcuts:
         z = _heads_of(block.attn, block.norm1(stream.hidden))
         layer = self.stages.layers_of[b][0]
         for gates in variants:
-            memo.z, memo.gate = z, gates[layer]
-            hidden = stream.hidden + block.drop_path1(block.ls1(memo(stream.hidden)))
-            hidden = hidden + block.drop_path2(block.ls2(block.mlp(block.norm2(hidden))))
-            memo.z = None
-            yield replace(stream, hidden=hidden, at=b + 1)
+            yield replace(stream, hidden=_rest(block, stream.hidden, z, gates[layer]), at=b + 1)
 
     def finish_each(self, stream: Stream, variants: Sequence[Gates]) -> Iterator[torch.Tensor]:
         """Logits under each of several gates that first part at the stream's next block."""
@@ -114,6 +89,16 @@ def _is_plain(block: nn.Module) -> bool:
     if class_path(attention) != PLAIN_ATTENTION or getattr(attention, "gate", None) is not None:
         return False
     return isinstance(attention.norm, nn.Identity)
+
+
+def _rest(block: Any, x: torch.Tensor, z: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
+    """A plain block from its heads' outputs on, (B, T, d): projection under a gate (H,), residuals, MLP."""
+    proj = block.attn.proj
+    weight = proj.weight
+    if gate is not None:  # gate the columns, not z: the same sum, less memory
+        weight = weight * gate.to(weight.dtype).repeat_interleave(block.attn.head_dim)
+    x = x + block.drop_path1(block.ls1(F.linear(z, weight, proj.bias)))
+    return x + block.drop_path2(block.ls2(block.mlp(block.norm2(x))))
 
 
 def _heads_of(attention: Any, x: torch.Tensor) -> torch.Tensor:
@@ -150,13 +135,9 @@ class LastToken:
 
     def each(self, x: torch.Tensor, gates: Sequence[torch.Tensor | None]) -> Iterator[torch.Tensor]:
         """Logits (B, C) under each gate (H,) of the last layer, from the stream before it (B, T, d)."""
-        block = self.block
-        z = self._heads(block.norm1(x))  # (B, 1, H * d_h)
+        z = self._heads(self.block.norm1(x))  # (B, 1, H * d_h)
         for gate in gates:
-            gated = z if gate is None else z * gate.to(z.dtype).repeat_interleave(block.attn.head_dim)
-            h = x[:, :1] + block.ls1(block.attn.proj(gated))
-            h = h + block.ls2(block.mlp(block.norm2(h)))
-            yield self.model.forward_head(self.model.norm(h))
+            yield self.model.forward_head(self.model.norm(_rest(self.block, x[:, :1], z, gate)))
 
     def _heads(self, x: torch.Tensor) -> torch.Tensor:
         attn = self.block.attn
