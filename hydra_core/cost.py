@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -49,13 +50,25 @@ class Cost:
 
 def cost_of(view: ModelView, what: Plan | HeadMask | HydraEnsemble) -> Cost:
     """Cost of one pruned model (a mask), of a plan fused, or of an ensemble that is fused already."""
-    x = example_input(view)
-    single = (count_parameters(view.module), count_macs(view.module, x))
+    single = _single(view)
     if isinstance(what, HeadMask):
-        module: nn.Module = view.module if what.is_full else prune_model(view, what)
+        if what.is_full:
+            return Cost(*single, *single)
+        module: nn.Module = prune_model(view, what)
     else:
         module = (what if isinstance(what, HydraEnsemble) else fuse(view, what)).net
-    return Cost(count_parameters(module), count_macs(module, x), *single)
+    return Cost(count_parameters(module), count_macs(module, example_input(view)), *single)
+
+
+_singles: WeakKeyDictionary[nn.Module, dict[tuple[int, ...], tuple[int, int]]] = WeakKeyDictionary()
+
+
+def _single(view: ModelView) -> tuple[int, int]:
+    """Parameters and multiply-adds of the unpruned model: a view's module never changes, so once is enough."""
+    known = _singles.setdefault(view.module, {})
+    if view.input_size not in known:
+        known[view.input_size] = (count_parameters(view.module), count_macs(view.module, example_input(view)))
+    return known[view.input_size]
 
 
 def example_input(view: ModelView, batch: int = 1) -> torch.Tensor:
