@@ -192,22 +192,14 @@ def _shares(sources: Mapping[str, SampleSet], n: int) -> list[int]:
 # -- logits ----------------------------------------------------------------------------------
 
 
-def inputs(model_name: str, part: SampleSet) -> torch.Tensor:
-    """A set through the model's own preprocessing, (N, C, H, W). Not cached."""
-    view = model(model_name)
-    assert view.prepare is not None  # every loader sets it
-    return view.prepare(part)
-
-
 def evaluator(model_name: str, chosen: Sample) -> MaskEvaluator:
     """The evaluator of a model on a sample; use it inside `infer` only."""
-    import torch
 
     from hydra_core.fusion.evaluator import MaskEvaluator
 
     def make() -> MaskEvaluator:
-        rows = torch.cat([inputs(model_name, part) for part in chosen.sets.values()])
-        return MaskEvaluator(model(model_name), rows, budget_mb=EVALUATOR_BUDGET_MB)
+        view = model(model_name)
+        return MaskEvaluator(view, view.inputs(*chosen.sets.values()), budget_mb=EVALUATOR_BUDGET_MB)
 
     size = (EVALUATOR_BUDGET_MB + 64) * MIB
     return _evaluators.get(digest("evaluator", model_name, chosen.key), make, lambda _: size)
@@ -489,15 +481,24 @@ def projections(
     key = digest("projection", model_name, chosen.key, tuple(heads), mask.text if mask else "", dims, how)
 
     def compute() -> list[Any]:
-        import torch
-
         from hydra_core.heads.projection import project_heads
 
-        inside = inputs(model_name, chosen.id)
-        outside = torch.cat([inputs(model_name, part) for part in chosen.ood.values()])
-        return project_heads(model(model_name), inside, outside, heads, dims=dims, how=how, mask=mask)
+        plain, shown = _head_outputs(model_name, chosen), _head_outputs(model_name, chosen, mask)
+        return project_heads(plain, shown, len(chosen.id), heads, dims=dims, how=how)
 
     return chosen, _results.get(key, lambda: infer(compute))
+
+
+def _head_outputs(model_name: str, chosen: Sample, mask: HeadMask | None = None) -> list[torch.Tensor]:
+    """What every head hands on, one (N, H, d_h) a layer: one forward serves all panels of a page."""
+    from hydra_core.heads.attention_maps import head_outputs
+
+    def compute() -> list[torch.Tensor]:
+        view = model(model_name)
+        return head_outputs(view, view.inputs(*chosen.sets.values()), mask=mask)
+
+    key = digest("head outputs", model_name, chosen.key, mask.text if mask else "")
+    return _results.get(key, lambda: infer(compute), lambda layers: sum(layer.nbytes for layer in layers))
 
 
 # -- the comparison --------------------------------------------------------------------------

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import timm
 import torch
 
 from benchmarks.common import Row, ratio
 from hydra_core.fusion.evaluator import MIB, MaskEvaluator
+from hydra_core.heads.leave_one_out import single_removals
 from hydra_core.heads.mask import HeadMask
 from hydra_core.models.timm_models import timm_view
 from hydra_core.models.view import ModelView
@@ -20,11 +22,6 @@ def run() -> Iterator[Row]:
     x = torch.randn(16, 3, 224, 224)
     yield leave_one_out(view, x)
     yield from memory(view, x[:8])
-
-
-def single_removals(view: ModelView) -> list[HeadMask]:
-    full = HeadMask.full(view.shape)
-    return [full.prune(l, h) for l, n in enumerate(view.shape) for h in range(n)]
 
 
 def hooked(view: ModelView, x: torch.Tensor, masks: list[HeadMask]) -> torch.Tensor:
@@ -46,7 +43,7 @@ def hooked(view: ModelView, x: torch.Tensor, masks: list[HeadMask]) -> torch.Ten
 
 
 def leave_one_out(view: ModelView, x: torch.Tensor) -> Row:
-    masks = single_removals(view)
+    masks = list(chain(*single_removals(view)))
     evaluator = MaskEvaluator(view, x)
     same = (torch.as_tensor(evaluator.many(masks)) - hooked(view, x, masks)).abs().max()
     value, ours, other = ratio(lambda: evaluator.many(masks), lambda: hooked(view, x, masks), repeats=3)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 import torch
 
 import hydra_core as hc
 from benchmarks.common import Row, ratio
-from benchmarks.evaluator import hooked, single_removals
+from benchmarks.evaluator import hooked
 from hydra_core.data.sets import SampleSet
 from hydra_core.heads.circuits import find_circuit
-from hydra_core.heads.leave_one_out import _passes, leave_one_out
+from hydra_core.heads.leave_one_out import _passes, leave_one_out, single_removals
 from hydra_core.heads.mask import HeadMask
 from hydra_core.heads.scores import score_heads
 from hydra_core.metrics.classification import Predictions
@@ -26,8 +27,7 @@ def run() -> Iterator[Row]:
     view, data = hc.load_model("demo/fashion-vit"), hc.load_data("demo/fashion")
     val = data.val.sample(500)
     ood = {name: part.sample(125) for name, part in data.ood_val.items()}  # 4 sets: 500 samples
-    assert view.prepare is not None
-    x = torch.cat([view.prepare(part) for part in (val, *ood.values())])
+    x = view.inputs(val, *ood.values())
     yield circuit(view, val, ood, x)
     yield removals(view, val, ood, x)
     yield taylor(view, val, ood, x)
@@ -74,7 +74,7 @@ def removals(view: ModelView, val: SampleSet, ood: dict[str, SampleSet], x: torc
         leave_one_out(view, val, ood)
 
     def by_hand() -> None:  # the same five figures, of logits by hooks
-        for mask in [HeadMask.full(view.shape), *single_removals(view)]:
+        for mask in [HeadMask.full(view.shape), *chain(*single_removals(view))]:
             naive_s(Predictions.of(in_batches(view, x, mask)), val, ood)
 
     value, mine, other = ratio(ours, by_hand, repeats=REPEATS)

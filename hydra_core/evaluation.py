@@ -45,9 +45,8 @@ def evaluate(
 @torch.inference_mode()
 def forward_set(view: ModelView, forward: Forward, samples: SampleSet, batch: int = 128) -> np.ndarray:
     """Logits of a whole set, (N, C) or (M, N, C), prepared as the view's model wants it."""
-    assert view.prepare is not None
     outs = []
     for start in range(0, len(samples), batch):
-        x = view.prepare(samples.take(np.arange(start, min(start + batch, len(samples)))))
+        x = view.inputs(samples.take(np.arange(start, min(start + batch, len(samples)))))
         outs.append(forward(x.to(view.device)).float().cpu())
     return torch.cat(outs, dim=-2).numpy()

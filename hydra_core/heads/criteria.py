@@ -102,14 +102,13 @@ def _attention_table(
     """(N, heads of all layers) of a number a sample and head; one layer's maps at a time."""
     if not len(samples):
         raise DataError(f"{samples.name} is empty", expected="one sample or more")
-    assert view.prepare is not None
     parts = []
     for start in range(0, len(samples), chunk):
         if cancel is not None and cancel.is_set():
             raise Cancelled("Scoring")
         stop = min(start + chunk, len(samples))
         rows: dict[int, torch.Tensor] = {}
-        x = view.prepare(samples.take(np.arange(start, stop)))
+        x = view.inputs(samples.take(np.arange(start, stop)))
         visit_attention(view, x, lambda layer, a, rows=rows: rows.update({layer: reduce(a)}))  # type: ignore[misc]
         parts.append(torch.cat([rows[i] for i in range(len(view.layers))], 1).double().cpu().numpy())
         if progress is not None:
@@ -143,12 +142,11 @@ def separability(
         DataError: fewer samples than folds in a set.
     """
     assert ood is not None
-    assert view.prepare is not None
     for part in (samples, *ood.values()):
         if len(part) < folds:
             raise DataError(f"{part.name} is too small", expected=f"{folds} samples or more", got=len(part))
-    inside = head_outputs(view, view.prepare(samples), pool=pool)
-    outside = [head_outputs(view, view.prepare(part), pool=pool) for part in ood.values()]
+    inside = head_outputs(view, view.inputs(samples), pool=pool)
+    outside = [head_outputs(view, view.inputs(part), pool=pool) for part in ood.values()]
     rows = []
     for layer, heads in enumerate(view.shape):
         if cancel is not None and cancel.is_set():

@@ -11,7 +11,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import torch
 from torch import nn
 
 from hydra_core.data.sets import SampleSet
@@ -113,8 +112,7 @@ def _measure(
     cancel: threading.Event | None,
 ) -> dict[str, HeadScores]:
     labels = labelled(samples)
-    assert view.prepare is not None
-    inputs = torch.cat([view.prepare(part) for part in (samples, *ood.values())])
+    inputs = view.inputs(samples, *ood.values())
     evaluator = MaskEvaluator(view, inputs, budget_mb=budget_mb)
     groups = [[HeadMask.full(view.shape)], *single_removals(view)]
     read = []

@@ -13,10 +13,7 @@ import numpy as np
 import torch
 
 from hydra_core.errors import DataError, HydraError, MaskError
-from hydra_core.heads.attention_maps import head_outputs
 from hydra_core.heads.criteria import probe_auroc
-from hydra_core.heads.mask import HeadMask
-from hydra_core.models.view import ModelView
 
 Head = tuple[int, int]
 _umap_lock = threading.Lock()  # numba entered by two threads at once can abort the process
@@ -40,24 +37,24 @@ class Projection:
 
 
 def project_heads(
-    view: ModelView,
-    inside: torch.Tensor,
-    outside: torch.Tensor,
+    plain: Sequence[torch.Tensor],
+    shown: Sequence[torch.Tensor],
+    inside: int,
     heads: Sequence[Head],
     *,
     dims: int = 2,
     how: str = "pca",
-    mask: HeadMask | None = None,
     seed: int = 0,
 ) -> list[Projection]:
     """Project what each head hands to the output projection (class token, or mean over tokens).
 
     Args:
-        inside, outside: prepared ID and OOD samples, (N, ...) and (N_o, ...).
+        plain: `attention_maps.head_outputs` of the unpruned model, one (N + N_o, H, d_h) a layer: fixes the axes.
+        shown: the same under a mask (or `plain` itself): gives the points.
+        inside: N, how many of the rows, from the first, are ID.
         heads: which, as (layer, head).
         dims: 2 or 3.
         how: "pca" or "umap" (the first UMAP of a process compiles for about ten seconds).
-        mask: heads removed while the points are computed; axes stay those of the unpruned model.
 
     Raises:
         DataError: too few samples.
@@ -66,19 +63,20 @@ def project_heads(
     """
     if how not in ("pca", "umap") or dims not in (2, 3):
         raise HydraError("There is no such projection", expected="pca or umap, in 2 or 3 dimensions", got=(how, dims))
-    if len(inside) <= dims or not len(outside):
-        raise DataError("Too few samples to project", expected=f"more than {dims} ID and one OOD", got=len(inside))
+    if inside <= dims or len(plain[0]) <= inside:
+        raise DataError("Too few samples to project", expected=f"more than {dims} ID and one OOD", got=inside)
+    shape = tuple(layer.shape[1] for layer in plain)
     for layer, head in heads:
-        if not (0 <= layer < len(view.shape) and 0 <= head < view.shape[layer]):
-            raise MaskError("There is no such head", expected=f"layers x heads {view.shape}", got=(layer, head))
-    plain = head_outputs(view, inside)
-    shown = head_outputs(view, torch.cat([inside, outside]), mask=mask)
-    return [_one(head, plain, shown, len(inside), dims, how, seed) for head in heads]
+        if not (0 <= layer < len(shape) and 0 <= head < shape[layer]):
+            raise MaskError("There is no such head", expected=f"layers x heads {shape}", got=(layer, head))
+    return [_one(head, plain, shown, inside, dims, how, seed) for head in heads]
 
 
-def _one(head: Head, plain: list, shown: list, n: int, dims: int, how: str, seed: int) -> Projection:
+def _one(
+    head: Head, plain: Sequence[torch.Tensor], shown: Sequence[torch.Tensor], n: int, dims: int, how: str, seed: int
+) -> Projection:
     layer, h = head
-    fit = plain[layer][:, h].double().numpy()  # (N, d_h)
+    fit = plain[layer][:n, h].double().numpy()  # (N, d_h)
     all_rows = shown[layer][:, h].double()  # (N + N_o, d_h)
     points, explained = _fit(fit, all_rows.numpy(), dims, how, seed)
     return Projection(head, points, explained, probe_auroc(all_rows[:n], all_rows[n:], seed=seed))

@@ -199,13 +199,12 @@ def gate_gradients(
     Minus it is the first-order estimate of the loss change when the head is removed.
     """
     labels = torch.as_tensor(labelled(samples))
-    assert view.prepare is not None
     parts = []
     for start in range(0, len(samples), chunk):
         if cancel is not None and cancel.is_set():
             raise Cancelled("Scoring")
         index = np.arange(start, min(start + chunk, len(samples)))
-        x = view.prepare(samples.take(index)).to(view.device)
+        x = view.inputs(samples.take(index)).to(view.device)
         parts.append(_gradients(view, x, labels[index].to(view.device)))
         if progress is not None:
             progress((start + len(index)) / len(samples), f"{start + len(index)} of {len(samples)} samples")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import torch
 
 from hydra_core.data.sets import DataBundle, SampleSet
 from hydra_core.errors import DataError
@@ -103,11 +102,10 @@ class Validation:
         *,
         budget_mb: float = 1024,
     ) -> None:
-        assert view.prepare is not None
         sets = [id_val, *(ood_val or {}).values()]
         self.labels = labelled(id_val)
         self.ends = np.cumsum([0, *map(len, sets)])
-        self.evaluator = MaskEvaluator(view, torch.cat([view.prepare(s) for s in sets]), budget_mb=budget_mb)
+        self.evaluator = MaskEvaluator(view, view.inputs(*sets), budget_mb=budget_mb)
         self._known: dict[HeadMask, Evidence] = {}
 
     @property

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from hydra_core.cost import cost_of
 from hydra_core.data.sets import DataBundle
@@ -120,13 +119,12 @@ class _Judge:
     """Validation figures of an ensemble of masks, on samples that no search has seen."""
 
     def __init__(self, view: ModelView, bundle: DataBundle, setting: Setting, seed: int) -> None:
-        assert view.prepare is not None
         ids, oods = search_sets(bundle, setting, seed)
         val = rest_of(bundle.val, ids)
         sets = [val, *(rest_of(bundle.ood_val[name], part) for name, part in oods.items())]
         assert val.labels is not None
         self.labels, self.ends = labelled(val), np.cumsum([len(part) for part in sets])[:-1]
-        self.evaluator = MaskEvaluator(view, torch.cat([view.prepare(part) for part in sets]))
+        self.evaluator = MaskEvaluator(view, view.inputs(*sets))
 
     def __call__(self, masks: Sequence[HeadMask]) -> dict[str, float]:
         p = Predictions.of(self.evaluator.many(masks))

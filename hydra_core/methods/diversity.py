@@ -87,7 +87,6 @@ def diversity_report(
 def _one_by_one(view: ModelView, plan: Plan, samples: SampleSet, members: Sequence[nn.Module] | None) -> np.ndarray:
     """Logits of the members, (M, N, C)."""
     if members is None:
-        assert view.prepare is not None
-        return MaskEvaluator(view, view.prepare(samples)).many(plan.masks)
+        return MaskEvaluator(view, view.inputs(samples)).many(plan.masks)
     with torch.inference_mode():
         return np.stack([forward_set(view, member, samples) for member in members])

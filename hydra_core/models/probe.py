@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hydra_core.data.sets import SampleSet, stratified_index
-from hydra_core.errors import Cancelled, DataError, ModelError
+from hydra_core.errors import Cancelled, DataError
 from hydra_core.models.view import ModelView, build_view
 from hydra_core.progress import Progress
 
@@ -140,9 +140,7 @@ def features_of(
     Raises:
         Cancelled: `cancel` was set.
     """
-    if view.prepare is None:
-        raise ModelError(f"{view.name} cannot read samples", expected="a view with its own preprocessing")
-    x, out = view.prepare(samples), []
+    x, out = view.inputs(samples), []
     for at in range(0, len(x), batch):
         if cancel is not None and cancel.is_set():
             raise Cancelled("Computing features")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from hydra_core.errors import UnsupportedModel
+from hydra_core.errors import ModelError, UnsupportedModel
 from hydra_core.heads.mask import HeadMask
 from hydra_core.models.attention import AttentionKind, class_path, kind_of
 from hydra_core.models.blocks import ENCLOSING
@@ -78,6 +78,17 @@ class ModelView:
     @property
     def device(self) -> torch.device:
         return next(self.module.parameters()).device
+
+    def inputs(self, *sets: SampleSet) -> torch.Tensor:
+        """Samples of one set or more, one after another, through the model's own preprocessing: (N, ...).
+
+        Raises:
+            ModelError: the view was built without preprocessing.
+        """
+        if self.prepare is None:
+            raise ModelError(f"{self.name} cannot read samples", expected="a view with its own preprocessing")
+        parts = [self.prepare(part) for part in sets]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     @property
     def sliceable(self) -> bool:

@@ -151,9 +151,8 @@ def train_inputs(view: ModelView, samples: int | None, seed: int = 0) -> tuple[t
 
     train = load_fashion_train()
     train = train if samples is None else train.sample(samples, seed)
-    assert view.prepare is not None
     assert train.labels is not None
-    return view.prepare(train), torch.from_numpy(train.labels)
+    return view.inputs(train), torch.from_numpy(train.labels)
 
 
 def train_row(name: str, view: ModelView, scratch: Path, progress: Any = None) -> None:
