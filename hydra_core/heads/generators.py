@@ -204,31 +204,47 @@ def circ_members(
         raise UnknownNameError("way in which Circ members differ", by, ("objective", "bootstrap"))
     chosen = _layers(view, keep, layers)
     check_validation(samples, ood, bundle=bundle)
-    shared = Validation(view, samples, ood)
-    masks: list[HeadMask] = []
-    names = []
-    for m in range(members):
-        # more members than objectives: go round again, on resamples
-        mine, draws = (ROUND[m % 3], m >= 3) if by == "objective" else (objective, True)
-        circuit = find_circuit(
-            view,
-            samples,
-            ood,
-            keep,
-            mine,  # type: ignore[arg-type]
-            conditioning,  # type: ignore[arg-type]
-            layers=chosen,
-            bootstrap=draws,
-            seed=seed + m,
-            earlier=masks,
-            overlap_weight=overlap_weight,
-            validation=shared,
-            progress=step_of(progress, m, members, f"Member {m + 1}"),
-            cancel=cancel,
-        )
-        masks.append(circuit.mask)
-        names.append(f"Circ {mine} {seed + m}" if draws else f"Circ {mine}")
+    # more members than objectives: go round again, on resamples
+    rounds = [(ROUND[m % 3], seed + m if m >= 3 else None) for m in range(members)]
+    searches = rounds if by == "objective" else [(objective, seed + m) for m in range(members)]
+    masks = search_members(
+        view, samples, ood, keep, searches, Validation(view, samples, ood), layers=chosen, conditioning=conditioning,
+        overlap_weight=overlap_weight, progress=progress, cancel=cancel,
+    )  # fmt: skip
+    names = [f"Circ {mine}" if draw is None else f"Circ {mine} {draw}" for mine, draw in searches]
     return Plan(tuple(masks), tuple(names))
+
+
+def search_members(
+    view: ModelView,
+    samples: SampleSet,
+    ood: Ood,
+    keep: int | Sequence[int],
+    searches: Sequence[tuple[str, int | None]],
+    shared: Validation,
+    *,
+    overlap_weight: float = 0.0,
+    progress: Progress | None = None,
+    cancel: threading.Event | None = None,
+    **options: Any,
+) -> list[HeadMask]:
+    """One circuit a search; all share what they compute.
+
+    Args:
+        searches: (objective, seed of a bootstrap resample, or None for the samples as they are) of each member.
+        shared: what is known already of these very samples.
+        options: handed to `find_circuit`.
+    """
+    masks: list[HeadMask] = []
+    for m, (objective, draw) in enumerate(searches):
+        circuit = find_circuit(
+            view, samples, ood, keep, objective,  # type: ignore[arg-type]
+            bootstrap=draw is not None, seed=draw or 0, earlier=masks, overlap_weight=overlap_weight,
+            validation=shared, progress=step_of(progress, m, len(searches), f"Member {m + 1} of {len(searches)}"),
+            cancel=cancel, **options,
+        )  # fmt: skip
+        masks.append(circuit.mask)
+    return masks
 
 
 # -- inside ------------------------------------------------------------------------------------

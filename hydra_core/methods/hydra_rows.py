@@ -11,15 +11,14 @@ import numpy as np
 
 from hydra_core.data.sets import DataBundle, SampleSet
 from hydra_core.errors import HydraError, MaskError
-from hydra_core.heads.circuits import find_circuit
+from hydra_core.heads.generators import ROUND, search_members
 from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.heads.scores import score_heads
 from hydra_core.heads.validation import Validation
 from hydra_core.models.view import ModelView
-from hydra_core.progress import Progress, step_of
+from hydra_core.progress import Progress
 
 KINDS = ("objective", "bootstrap")
-BY_OBJECTIVE = ("avg", "acc", "auroc")
 
 
 @dataclass(frozen=True)
@@ -133,24 +132,19 @@ def circ_plan(
         validation: what is known already of these very samples.
     """
     ids, oods = search_sets(bundle, setting, seed)
-    known = validation or Validation(view, ids, oods)
-    masks = []
-    for m, (objective, draw) in enumerate(_searches(setting)):
-        found = find_circuit(
-            view, ids, oods, setting.keep, objective, layers=setting.layers,
-            bootstrap=draw is not None, seed=seed * 1_009 + (draw or 0), bundle=bundle, validation=known,
-            progress=step_of(progress, m, setting.members, f"Member {m + 1} of {setting.members}"), cancel=cancel,
-        )  # fmt: skip
-        masks.append(found.mask)
+    searches = [(what, None if draw is None else seed * 1_009 + draw) for what, draw in _searches(setting)]
+    masks = search_members(
+        view, ids, oods, setting.keep, searches, validation or Validation(view, ids, oods),
+        layers=setting.layers, bundle=bundle, progress=progress, cancel=cancel,
+    )  # fmt: skip
     return Plan(tuple(masks))
 
 
-def _searches(setting: Setting) -> Sequence[tuple[Any, int | None]]:
+def _searches(setting: Setting) -> Sequence[tuple[str, int | None]]:
     """(objective, bootstrap draw or None) of each member."""
     if setting.members == 1:
         return [(setting.objective, None)]
     if setting.kind == "bootstrap":
         return [(setting.objective, draw) for draw in range(setting.members)]
     # more members than objectives: go round again, on resamples
-    rounds = [(BY_OBJECTIVE[m % 3], m // 3 or None) for m in range(setting.members)]
-    return rounds
+    return [(ROUND[m % 3], m // 3 or None) for m in range(setting.members)]
