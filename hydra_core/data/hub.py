@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -15,7 +14,8 @@ from hydra_core.data.limits import Limits, size_text
 from hydra_core.data.report import IntakeReport, Watch, safe_name, unique_names
 from hydra_core.data.sets import SampleSet
 from hydra_core.data.tables import LABEL_NAMES, TEXT_NAMES, Columns, encode_labels
-from hydra_core.errors import DataError, DependencyError, HydraError
+from hydra_core.errors import DataError, HydraError
+from hydra_core.optional import require
 
 SPLIT_ORDER = ("test", "validation", "train")  # the first that exists is read
 SHUFFLE_BUFFER = 1_000
@@ -53,13 +53,11 @@ def read_hub(
 
 
 def _library() -> Any:
-    try:
-        return importlib.import_module("datasets")
-    except ImportError:
-        raise DependencyError(
-            "Data sets of the hub need the library `datasets`",
-            hint="Install it: pip install 'hydra-lab[hub]'. Or bring the data as a folder, zip, table or npz.",
-        ) from None
+    return require(
+        "datasets",
+        "Data sets of the hub need the library `datasets`",
+        "Install it: pip install 'hydra-lab[hub]'. Or bring the data as a folder, zip, table or npz.",
+    )
 
 
 def _parse(name: str) -> tuple[str, str | None, str | None]:

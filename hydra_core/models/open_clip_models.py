@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from hydra_core.errors import CheckpointError, DependencyError, HydraError, UnknownNameError
+from hydra_core.errors import CheckpointError, HydraError, UnknownNameError
 from hydra_core.models.families.multihead import split_multihead
 from hydra_core.models.images import preparer
 from hydra_core.models.load import PathLike
 from hydra_core.models.shadow import freeze
 from hydra_core.models.view import IGNORED, ModelView, build_view
 from hydra_core.models.zero_shot import DEFAULT_TEMPLATES, TextTower, ZeroShot, check_names, check_templates
+from hydra_core.optional import require
 
 
 def library() -> Any:
@@ -23,13 +24,8 @@ def library() -> Any:
     Raises:
         DependencyError: it is not installed.
     """
-    try:
-        import open_clip
-    except ImportError as error:
-        raise DependencyError(
-            "open_clip models need the open_clip library", hint="Install it: pip install open_clip_torch."
-        ) from error
-    return open_clip
+    hint = "Install it: pip install open_clip_torch."
+    return require("open_clip", "open_clip models need the open_clip library", hint)
 
 
 def open_clip_names() -> Iterable[str]:

@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 from hydra_core.data.sets import SampleSet
-from hydra_core.errors import CheckpointError, DataError, DependencyError, HydraError, UnsupportedModel
+from hydra_core.errors import CheckpointError, DataError, HydraError, UnsupportedModel
 from hydra_core.models.load import PathLike
 from hydra_core.models.view import ModelView, build_view
+from hydra_core.optional import require
 
 SUPPORTED = ("BERT", "RoBERTa", "XLM-RoBERTa", "CamemBERT", "DistilBERT", "ELECTRA", "MPNet", "DeBERTa")
 LONGEST = 512  # tokens, where neither model nor tokenizer sets a limit
@@ -26,13 +27,8 @@ def library() -> Any:
     Raises:
         DependencyError: it is not installed.
     """
-    try:
-        import transformers
-    except ImportError as error:
-        raise DependencyError(
-            "Text models need the transformers library", hint='Install the extra: pip install "hydra-lab[text]".'
-        ) from error
-    return transformers
+    hint = 'Install the extra: pip install "hydra-lab[text]".'
+    return require("transformers", "Text models need the transformers library", hint)
 
 
 class TextClassifier(nn.Module):
