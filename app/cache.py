@@ -63,7 +63,7 @@ class BoundedCache:
 
     def __init__(self, name: str, max_bytes: int) -> None:
         self.name, self.max_bytes = name, max_bytes
-        self.bytes, self.hits, self.misses = 0, 0, 0
+        self.bytes = 0
         self._values: OrderedDict[str, tuple[Any, int]] = OrderedDict()
         self._flights: dict[str, _Flight] = {}
         self._lock = threading.Lock()
@@ -77,13 +77,11 @@ class BoundedCache:
         while True:
             with self._lock:
                 if key in self._values:
-                    self.hits += 1
                     self._values.move_to_end(key)
                     return self._values[key][0]
                 flight = self._flights.get(key)
                 mine = flight is None
                 if flight is None:
-                    self.misses += 1
                     flight = self._flights[key] = _Flight()
             if mine:
                 return self._compute(key, flight, compute, size)
@@ -130,15 +128,3 @@ class BoundedCache:
         with self._lock:
             self._values.clear()
             self.bytes = 0
-
-    @property
-    def stats(self) -> dict[str, Any]:
-        """What a status page shows."""
-        return {
-            "cache": self.name,
-            "entries": len(self),
-            "MiB": round(self.bytes / MIB, 1),
-            "limit MiB": round(self.max_bytes / MIB, 1),
-            "hits": self.hits,
-            "misses": self.misses,
-        }

@@ -8,7 +8,7 @@ private shadow is built once. Functions that may take long accept `progress` and
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -39,7 +39,6 @@ _data = BoundedCache("data", 2048 * MIB)
 _evaluators = BoundedCache("evaluators", 2 * (EVALUATOR_BUDGET_MB + 256) * MIB)
 _logits = BoundedCache("logits", 256 * MIB)
 _results = BoundedCache("results", 128 * MIB)
-CACHES = (_models, _data, _evaluators, _logits, _results)
 
 _worker = ThreadPoolExecutor(1, thread_name_prefix="inference")
 
@@ -49,11 +48,6 @@ def infer(work: Callable[[], T]) -> T:
     if threading.current_thread().name.startswith("inference"):
         return work()
     return _worker.submit(work).result()
-
-
-def remember(key: str, compute: Callable[[], T]) -> T:
-    """A result of a page's own, computed once for all sessions: `remember(digest("sweep", ...), work)`."""
-    return _results.get(key, compute)
 
 
 # -- models and data -------------------------------------------------------------------------
@@ -233,11 +227,6 @@ def _again(model_name: str, chosen: Sample, mask: HeadMask, key: str) -> np.ndar
     return _logits.get(key, lambda: infer(lambda: np.asarray(evaluator(model_name, chosen).logits(mask), np.float32)))
 
 
-def is_ready(model_name: str, chosen: Sample, masks: Iterable[HeadMask]) -> bool:
-    """Whether the logits of all masks are at hand."""
-    return all(digest("logits", model_name, chosen.key, mask.text) in _logits for mask in masks)
-
-
 # -- reports, scores, cost -------------------------------------------------------------------
 
 
@@ -281,10 +270,10 @@ def probabilities(
     model_name: str, data_name: str, plan: Plan, options: Options | None = None
 ) -> tuple[Sample, dict[str, np.ndarray]]:
     """Class probabilities of the ensemble a set: (sample, {"": (N, C), ood name: (N_o, C)})."""
+    from hydra_core.metrics import Predictions
+
     chosen = sample(data_name, options)
-    rows = logits(model_name, chosen, plan.masks).astype(np.float64)  # (M, N, C)
-    e = np.exp(rows - rows.max(-1, keepdims=True))
-    mean = (e / e.sum(-1, keepdims=True)).mean(0)  # (N, C)
+    mean = Predictions.of(logits(model_name, chosen, plan.masks)).probs  # (N, C)
     return chosen, {name: mean[where] for name, where in chosen.slices.items()}
 
 
@@ -511,10 +500,14 @@ def stored_comparison(model_name: str, data_name: str) -> Any | None:
 
     if not TABLE.is_file() or not model_name.startswith("demo/"):
         return None
-    table = Comparison.from_json(TABLE.read_text(encoding="utf-8"))
-    view, bundle = model(model_name), data(data_name)
-    same = table.provenance["data"]["digest"] == bundle.digest
-    return table if same and table.provenance["models"].get(view.name) == module_digest(view.module) else None
+
+    def read() -> Any | None:
+        table = Comparison.from_json(TABLE.read_text(encoding="utf-8"))
+        view, bundle = model(model_name), data(data_name)
+        same = table.provenance["data"]["digest"] == bundle.digest
+        return table if same and table.provenance["models"].get(view.name) == module_digest(view.module) else None
+
+    return _results.get(digest("stored", model_name, data_name, TABLE.stat().st_mtime_ns), read)
 
 
 def comparison(

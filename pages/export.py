@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import cards, frame, lab, widgets
+from app import cards, frame, lab, widgets, work
 from app.cache import digest
 from app.session import Session
 from hydra_core.errors import HydraError
@@ -59,15 +59,7 @@ def report_part(state: Session) -> None:
     options = lab.Options(split="test", n=10_000)
     if not st.toggle("Measure on the whole test split", key="export/report", help="Look at test data last."):
         return
-    full = lab.unpruned(state.model)
-
-    def work(job: object) -> object:
-        before = lab.report(state.model, state.data, full, options, progress=job.progress, cancel=job.cancel)  # type: ignore[attr-defined]
-        now = lab.report(state.model, state.data, state.plan, options, progress=job.progress, cancel=job.cancel)  # type: ignore[attr-defined]
-        return now, before
-
-    job = widgets.start(digest("export", state.model, state.data, state.plan.text), work, "Measuring on the test split")
-    both = widgets.result_of(job, patience=3.0)
+    both = widgets.result_of(work.evaluate(state, options, "Measuring on the test split"), patience=3.0)
     if both is None:
         return
     from app.report import report_html

@@ -6,21 +6,11 @@ from typing import Any
 
 import streamlit as st
 
-from app import frame, lab, widgets
-from app.cache import digest
+from app import frame, lab, widgets, work
 from app.charts.heatmap import head_heatmap
 from app.charts.scatter import agreement_figure
 from app.session import Session
 from hydra_core.heads.mask import HeadMask
-
-
-def criterion_job(state: Session, name: str) -> Any:
-    label = lab.criteria()[name].label
-    return widgets.start(
-        digest("criterion", state.model, state.data, name),
-        lambda job: lab.scores(state.model, state.data, name, progress=job.progress, cancel=job.cancel),
-        f"Scoring by {label}",
-    )
 
 
 def pick(side: str, default: str) -> str:
@@ -42,7 +32,7 @@ def one_side(state: Session, side: str, default: str) -> Any:
     name = pick(side, default)
     criterion = lab.criteria()[name]
     st.caption(criterion.about)
-    scores = widgets.result_of(criterion_job(state, name), patience=3.0)
+    scores = widgets.result_of(work.score(state, name, f"Scoring by {criterion.label}"), patience=3.0)
     if scores is None:
         return None
     figure = head_heatmap(scores.values, title=criterion.label, low=scores.low, high=scores.high)

@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import frame, lab, widgets
+from app import frame, lab, widgets, work
 from app.cache import digest
 from app.charts.scatter import point_cloud, small_multiples, table_of
 from app.head_grid import Stroke, head_grid, paint_selection
@@ -95,12 +95,7 @@ def page() -> None:
             "This data has no OOD set to compare with. Choose data with one in the side bar.", icon=":material/info:"
         )
         return
-    job = widgets.start(
-        digest("taylor", state.model, state.data),
-        lambda job: lab.scores(state.model, state.data, progress=job.progress, cancel=job.cancel),
-        "Scoring the heads",
-    )
-    scores = widgets.result_of(job, patience=3.0)
+    scores = widgets.result_of(work.score(state), patience=3.0)
     if scores is None:
         return
     answer = st.container()

@@ -7,13 +7,12 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app import cards, frame, lab, widgets
-from app.cache import digest
-from app.charts.distributions import confidence_histogram, risk_coverage, risk_coverage_curve
+from app import cards, frame, lab, widgets, work
+from app.charts.distributions import confidence_histogram, risk_coverage
 from app.charts.reliability import describe_bins, reliability_figure
 from app.head_grid import Stroke, head_grid, paint_mask
-from app.jobs import Job
 from app.session import MAX_MEMBERS, Session
+from hydra_core import metrics
 from hydra_core.errors import HydraError
 from hydra_core.heads.mask import HeadMask, Plan
 
@@ -145,13 +144,7 @@ def prune_tools(state: Session, scores: object) -> None:
 
 
 def left(state: Session) -> None:
-    model, data = state.model, state.data
-    job = widgets.start(
-        digest("taylor", model, data),
-        lambda job: lab.scores(model, data, progress=job.progress, cancel=job.cancel),
-        "Scoring the heads",
-    )
-    scores = widgets.result_of(job, patience=3.0)
+    scores = widgets.result_of(work.score(state), patience=3.0)
     member_bar(state)
     head_grid(
         state.mask,
@@ -187,9 +180,10 @@ def right(state: Session, options: lab.Options, now: Any, before: Any) -> None:
         widgets.show_figure(figure, "confidence", "Histogram of confidences of right, wrong and OOD samples")
     else:
         curves = {}
-        for name, plan in (("pruned", state.plan), ("unpruned", unpruned(state))):
+        for name, plan in (("pruned", state.plan), ("unpruned", lab.unpruned(state.model))):
             chosen, probs = lab.probabilities(state.model, state.data, plan, options)
-            curves[name] = risk_coverage_curve(probs[""].max(-1), probs[""].argmax(-1) == chosen.id.labels)
+            curve = metrics.risk_coverage(probs[""].max(-1), probs[""].argmax(-1) == chosen.id.labels)
+            curves[name] = curve.coverage, curve.risk
         widgets.show_figure(risk_coverage(curves), "risk-coverage", "Error rate over the share of samples answered")
 
 
@@ -214,21 +208,6 @@ def members_table(state: Session, options: lab.Options) -> None:
 # -- the page ------------------------------------------------------------------------------------
 
 
-def unpruned(state: Session) -> Plan:
-    return Plan.full(state.plan.shape)
-
-
-def evaluate(state: Session, options: lab.Options) -> Job:
-    """The work that gives (report of the plan, report of the unpruned model)."""
-    model, data, plan, full = state.model, state.data, state.plan, unpruned(state)
-
-    def work(job: Job) -> Any:
-        before = lab.report(model, data, full, options, progress=job.progress, cancel=job.cancel)
-        return lab.report(model, data, plan, options, progress=job.progress, cancel=job.cancel), before
-
-    return widgets.start(digest("what_if", model, data, plan.text, options), work, "Evaluating the plan")
-
-
 def page() -> None:
     state = frame.page_head("what_if")
     answer = st.container()
@@ -237,7 +216,7 @@ def page() -> None:
     pictures, below = side.container(), side.container()
     with below:
         options = settings()
-    job = evaluate(state, options)  # first in the queue: the answer matters more than the colours
+    job = work.evaluate(state, options)  # first in the queue: the answer matters more than the colours
     with grid:
         left(state)
     with answer:

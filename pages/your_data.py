@@ -32,17 +32,18 @@ def upload(state: Session) -> None:
         shift = st.segmented_control(f"How far is {name}?", ["near", "far"], default="far", required=True,
                                      key=f"your_data/shift/{file.file_id}",
                                      help="Near: other classes of the same kind. Far: another source.")  # fmt: skip
-        shifts[name] = (file.getvalue(), shift)
+        shifts[name] = (file, shift)
     if main is None:
         st.info("Upload a file to begin. It stays in this session's memory and is never written to disk.",
                 icon=":material/upload_file:")  # fmt: skip
         return
     if st.button("Read it", type="primary", icon=":material/play_arrow:", key="your_data/read"):
         title, content = main.name.rsplit(".", 1)[0][:60], main.getvalue()
-        key = digest("read", title, hash(content), tuple((n, hash(c), s) for n, (c, s) in shifts.items()))
+        ood = {name: (file.getvalue(), shift) for name, (file, shift) in shifts.items()}
+        key = digest("read", title, hash(content), tuple((n, hash(c), s) for n, (c, s) in ood.items()))
         st.session_state["your_data/job"] = widgets.start(
             key,
-            lambda job: bring.read_data(title, content, shifts, progress=job.progress, cancel=job.cancel),
+            lambda job: bring.read_data(title, content, ood, progress=job.progress, cancel=job.cancel),
             "Reading your files",
         )
     job = st.session_state.get("your_data/job")

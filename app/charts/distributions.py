@@ -84,14 +84,6 @@ def risk_coverage(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> go.Fig
     return finish(fig, x="coverage: share of samples answered", y="risk: error among them")
 
 
-def risk_coverage_curve(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(coverage, risk), each (N,): the error among the i+1 most confident samples."""
-    order = np.argsort(-np.asarray(confidence), kind="stable")
-    wrong = ~np.asarray(correct, dtype=bool)[order]
-    n = np.arange(1, len(order) + 1)
-    return n / len(order), np.cumsum(wrong) / n
-
-
 def _share(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
     values = np.asarray(values, dtype=float)
     values = values[np.isfinite(values)]

@@ -7,9 +7,10 @@ import plotly.graph_objects as go
 import pytest
 
 from app.charts.base import save_options
-from app.charts.distributions import confidence_histogram, ood_histogram, risk_coverage, risk_coverage_curve
+from app.charts.distributions import confidence_histogram, ood_histogram, risk_coverage
 from app.charts.heatmap import head_heatmap
 from app.charts.reliability import describe_bins, reliability_figure
+from hydra_core import metrics
 
 
 def bins_of(confidence, correct, n=10):
@@ -96,7 +97,8 @@ def test_ood_histogram_of_equal_scores():
 
 def test_risk_coverage_ends_at_the_error_rate(sample):
     confidence, correct = sample
-    coverage, risk = risk_coverage_curve(confidence, correct)
+    curve = metrics.risk_coverage(confidence, correct)
+    coverage, risk = curve.coverage, curve.risk
     assert coverage[-1] == 1
     assert risk[-1] == pytest.approx(1 - correct.mean())
     most_sure = np.argsort(-confidence)[:100]
