@@ -160,10 +160,10 @@ def test_pictures_and_tables_can_be_saved(visit):
     assert sum(int(line.split(",")[2]) for line in lines[1:]) == 500
     page.get_by_role("radio", name="SVG").or_(page.get_by_role("button", name="SVG")).first.click()
     for _ in range(20):  # the old figure still answers until the page has run again
-        expect(page.locator(".js-plotly-plot")).to_have_count(1)
-        page.locator(".js-plotly-plot").hover()
+        plot = page.locator(".js-plotly-plot").last  # while a page runs again, it holds the old and the new figure
+        plot.hover()
         with page.expect_download() as picture:
-            page.locator(".modebar-btn[data-title*='Download']").click()
+            plot.locator(".modebar-btn[data-title*='Download']").click()
         if picture.value.suggested_filename.endswith(".svg"):
             break
         page.wait_for_timeout(1000)

@@ -1,0 +1,64 @@
+"""The only door from the pages to hydra_core. What one page computed, another has.
+
+Everything here is cached by small digests (names, data digests, mask texts) for all sessions and is
+read-only. Functions that may take long accept `progress` and `cancel`.
+"""
+
+from app.lab.results import cost, criteria, evaluator, logits, probabilities, report, scores
+from app.lab.sources import (
+    Options,
+    Sample,
+    Split,
+    data,
+    data_names,
+    default_data,
+    default_model,
+    model,
+    model_names,
+    sample,
+    shape,
+)
+from app.lab.spaces import projections
+from app.lab.store import infer
+from app.lab.table import comparison, row_names, stored_comparison
+from app.lab.takeaway import fused_file, pruned_file, read_recipe, recipe, unpruned
+from app.lab.warm import warm_up
+from app.lab.ways import DEEP, HYDRA, HYDRA_TRUNK, SINGLE, costs, latencies
+
+__all__ = [
+    "DEEP",
+    "HYDRA",
+    "HYDRA_TRUNK",
+    "SINGLE",
+    "Options",
+    "Sample",
+    "Split",
+    "comparison",
+    "cost",
+    "costs",
+    "criteria",
+    "data",
+    "data_names",
+    "default_data",
+    "default_model",
+    "evaluator",
+    "fused_file",
+    "infer",
+    "latencies",
+    "logits",
+    "model",
+    "model_names",
+    "probabilities",
+    "projections",
+    "pruned_file",
+    "read_recipe",
+    "recipe",
+    "report",
+    "row_names",
+    "sample",
+    "scores",
+    "shape",
+    "stored_comparison",
+    "unpruned",
+    "warm_up",
+]
