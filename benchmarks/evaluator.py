@@ -56,6 +56,6 @@ def memory(view: ModelView, x: torch.Tensor) -> Iterator[Row]:
     for count in (3, 30, 120):
         evaluator = MaskEvaluator(view, x, budget_mb=budget)
         evaluator.many([HeadMask.random(view.shape, 2, seed=s, layers=range(8, 12)) for s in range(count)])
-        kept = sum(spine.used for spine in evaluator._spines)
+        kept = sum(spine.used for spine in evaluator._spines.values())
         share = max(evaluator.peak, kept) / (budget * MIB)
         yield Row(f"memory of streams / budget, {count} masks", share, 1.0, f"peak {evaluator.peak / MIB:.1f} MiB")

@@ -72,9 +72,10 @@ def _single(view: ModelView) -> tuple[int, int]:
 
 
 def example_input(view: ModelView, batch: int = 1) -> torch.Tensor:
-    """An input of the right form: images of zeros, or token ids of ones."""
+    """An input of the right form: images of zeros, or texts of the greatest length, without padding."""
     if view.info.get("kind") == "text":
-        return torch.ones(batch, *view.input_size, dtype=torch.long, device=view.device)
+        word = 1 if view.pad_id != 1 else 2  # a padded text would be a shorter one, or none at all
+        return torch.full((batch, *view.input_size), word, dtype=torch.long, device=view.device)
     return torch.zeros(batch, *view.input_size, dtype=view.dtype, device=view.device)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from hydra_core.data.sets import SampleSet
+from hydra_core.data.sets import SampleSet, labelled
 from hydra_core.fusion.ensemble import HydraEnsemble
-from hydra_core.heads.scores import labelled
+from hydra_core.memory import by_chunks
 from hydra_core.metrics import Report, evaluate_logits
 from hydra_core.models.view import ModelView
 
@@ -45,8 +45,9 @@ def evaluate(
 @torch.inference_mode()
 def forward_set(view: ModelView, forward: Forward, samples: SampleSet, batch: int = 128) -> np.ndarray:
     """Logits of a whole set, (N, C) or (M, N, C), prepared as the view's model wants it."""
-    outs = []
-    for start in range(0, len(samples), batch):
-        x = view.inputs(samples.take(np.arange(start, min(start + batch, len(samples)))))
-        outs.append(forward(x.to(view.device)).float().cpu())
-    return torch.cat(outs, dim=-2).numpy()
+
+    def run(start: int, stop: int) -> torch.Tensor:
+        x = view.inputs(samples.take(np.arange(start, stop)))
+        return forward(x.to(view.device)).float().cpu()
+
+    return torch.cat(by_chunks(len(samples), batch, run, name="The evaluation"), dim=-2).numpy()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ import torch
 
 from hydra_core.errors import BudgetError, Cancelled, DataError
 from hydra_core.heads.mask import HeadMask
+from hydra_core.memory import by_chunks
 from hydra_core.models.shortcuts import Shortcuts
 from hydra_core.models.stages import Gates, Stages, Stream
 from hydra_core.models.view import ModelView
@@ -73,6 +74,8 @@ class MaskEvaluator:
         chunk: samples that go through together; None: chosen so that the working set is small enough
             to be quick and to fit the budget.
 
+    Where memory runs out, the chunk is halved and kept streams are dropped.
+
     Raises:
         DataError: no samples.
         BudgetError: not even one sample fits.
@@ -84,9 +87,8 @@ class MaskEvaluator:
         self.view, self.inputs, self.budget = view, inputs, int(budget_mb * MIB)
         self._lock = threading.Lock()
         self.stream_bytes = self._measure()
-        self.chunk = chunk or self._choose_chunk()
-        self._parts = list(inputs.split(self.chunk))
-        self._spines = [_Spine(self.budget // len(self._parts)) for _ in self._parts]
+        self.chunk = chunk or self.chunk_for(len(inputs))
+        self._spines: dict[tuple[int, int], _Spine] = {}  # (start, stop) of a chunk -> its streams
         self.peak = 0  # bytes of streams held at once by the last `many`
         self._held = 0
 
@@ -104,19 +106,43 @@ class MaskEvaluator:
             size = stages.advance(start, 1, [None] * len(self.view.layers)).nbytes
         return max(1, size)
 
-    def _choose_chunk(self) -> int:
-        # one stream and one set of heads' outputs a level, and the widest layer's working set
-        levels = 2 * (len(self.view.blocks) + 1) + 12
-        fits = self.budget // (levels * self.stream_bytes)
+    @property
+    def sample_bytes(self) -> int:
+        """What one sample takes on its way: a stream and heads' outputs a level, and the widest layer's working set."""
+        return (2 * (len(self.view.blocks) + 1) + 12) * self.stream_bytes
+
+    def chunk_for(self, samples: int) -> int:
+        """How many of some samples go through together."""
+        fits = self.budget // self.sample_bytes
         if fits < 1:
             raise BudgetError(
                 "One sample does not fit the memory budget",
-                expected=f"{levels * self.stream_bytes / MIB:.0f} MiB or more",
+                expected=f"{self.sample_bytes / MIB:.0f} MiB or more",
                 got=f"{self.budget / MIB:.0f} MiB",
                 hint="Raise the budget or use a smaller model.",
             )
         quick = max(1, QUICK_BYTES // self.stream_bytes)
-        return int(min(fits, quick, len(self.inputs)))
+        return int(min(fits, quick, samples))
+
+    # -- chunks --------------------------------------------------------------------------------
+
+    def _each_chunk(self, work: Callable[[int, torch.Tensor, _Spine], torch.Tensor]) -> torch.Tensor:
+        """`work(start, chunk, its streams)` along the samples, joined along the samples' axis, the last but one."""
+
+        def run(start: int, stop: int) -> torch.Tensor:
+            return work(start, self.inputs[start:stop].to(self.view.device), self._spine(start, stop))
+
+        return torch.cat(by_chunks(len(self.inputs), self.chunk, run, on_halved=self._halved), -2)
+
+    def _spine(self, start: int, stop: int) -> _Spine:
+        if (start, stop) not in self._spines:
+            room = self.budget * self.chunk // max(self.chunk, len(self.inputs))
+            self._spines[start, stop] = _Spine(room)
+        return self._spines[start, stop]
+
+    def _halved(self, chunk: int) -> None:
+        self.chunk = chunk
+        self._spines.clear()
 
     # -- one mask ------------------------------------------------------------------------------
 
@@ -128,12 +154,8 @@ class MaskEvaluator:
         gates = stages.gates_of(mask)
         with self._lock:
             short = self._shortcuts()
-            outs = [self._along(part, spine, mask, gates, short) for part, spine in self._walk()]
-        return torch.cat(outs).float().cpu().numpy()
-
-    def _walk(self) -> Iterator[tuple[torch.Tensor, _Spine]]:
-        for part, spine in zip(self._parts, self._spines, strict=True):
-            yield part.to(self.view.device), spine
+            work = lambda _, part, spine: self._along(part, spine, mask, gates, short).float().cpu()  # noqa: E731
+            return self._each_chunk(work).numpy()
 
     def _along(self, part: torch.Tensor, spine: _Spine, mask: HeadMask, gates: Gates, short: Shortcuts) -> torch.Tensor:
         stages = short.stages
@@ -179,22 +201,24 @@ class MaskEvaluator:
             return np.stack([rows[mask] for mask in masks])
         stages = self.view.stages()
         leaves = [_Leaf(i, mask, stages.gates_of(mask)) for i, mask in enumerate(distinct)]
-        outs: list[list[torch.Tensor]] = [[] for _ in distinct]
         with self._lock:
             short = self._shortcuts()
-            self.peak = self._held = 0
-            total, done = len(self._parts) * len(distinct), 0
-            for part, spine in self._walk():
-                start = self._common(part, spine, leaves, stages)
-                for leaf, logits in self._visit(start, leaves, short):
+            self.peak = 0
+
+            def work(start: int, part: torch.Tensor, spine: _Spine) -> torch.Tensor:
+                self._held, rows = 0, dict[int, torch.Tensor]()
+                stream = self._common(part, spine, leaves, stages)
+                for count, (leaf, logits) in enumerate(self._visit(stream, leaves, short), 1):
                     if cancel is not None and cancel.is_set():
                         raise Cancelled("The evaluation")
-                    outs[leaf.index].append(logits.float().cpu())
-                    done += 1
+                    rows[leaf.index] = logits.float().cpu()
                     if progress is not None:
-                        progress(done / total, f"{done} of {total} forward passes")
+                        share = (start + len(part) * count / len(leaves)) / len(self.inputs)
+                        progress(share, f"{count} of {len(leaves)} masks, samples to {start + len(part):,}")
+                return torch.stack([rows[i] for i in range(len(leaves))])  # (M, B, C)
+
+            table = self._each_chunk(work).numpy()
         where = {mask: i for i, mask in enumerate(distinct)}
-        table = torch.stack([torch.cat(parts) for parts in outs]).numpy()
         return table if len(distinct) == len(masks) else table[[where[mask] for mask in masks]]
 
     def _common(self, part: torch.Tensor, spine: _Spine, leaves: Sequence[_Leaf], stages: Stages) -> Stream:

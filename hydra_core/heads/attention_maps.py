@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from hydra_core.errors import MaskError, UnsupportedModel
 from hydra_core.heads.mask import HeadMask
+from hydra_core.memory import by_chunks
 from hydra_core.models.attention import owner_of
 from hydra_core.models.stages import channel_axis
 from hydra_core.models.view import HeadLayer, ModelView
@@ -192,11 +193,11 @@ def head_outputs(
 
     Args:
         x: prepared samples (N, ...).
-        pool: "cls": the first token; "mean": the mean over tokens; "auto": the class token where the model has
-            one and the layer carries it, else the mean.
+        pool: "cls": the first token; "mean": the mean over tokens (of a text, without padding); "auto": the class
+            token where the model has one and the layer carries it, else the mean.
         mask: heads removed; their own outputs are given as zeros.
     """
-    parts = [_pooled(view, part, pool, mask) for part in x.split(chunk)]
+    parts = by_chunks(len(x), chunk, lambda start, stop: _pooled(view, x[start:stop], pool, mask))
     return [torch.cat(layer) for layer in zip(*parts, strict=True)]
 
 
@@ -215,20 +216,25 @@ def _pooled(view: ModelView, x: torch.Tensor, pool: str, mask: HeadMask | None) 
             handle.remove()
     out = []
     for index, (layer, module) in enumerate(zip(view.layers, modules, strict=True)):
-        z = _one_row(view, found[index], channel_axis(module), len(x), pool)  # (B, C)
+        z = _one_row(view, found[index], channel_axis(module), x, pool)  # (B, C)
         owner = owner_of(layer.kind, stages.model.get_submodule(layer.path)).to(z.device)
         out.append(torch.stack([z[:, owner == h] for h in range(layer.heads)], 1).cpu())  # (B, H, d_h)
     return out
 
 
-def _one_row(view: ModelView, z: torch.Tensor, axis: int, batch: int, pool: str) -> torch.Tensor:
-    """(B', ..., C) or (B', C, ...) -> (B, C)."""
+def _one_row(view: ModelView, z: torch.Tensor, axis: int, x: torch.Tensor, pool: str) -> torch.Tensor:
+    """(B', ..., C) or (B', C, ...) -> (B, C). Padding of texts is no token."""
     if axis == 1:
         z = z.movedim(1, -1)
+    batch = len(x)
     has_class = getattr(view.module, "cls_token", None) is not None and z.ndim == 3 and len(z) == batch
+    z = z.reshape(batch, -1, z.shape[-1])
     if pool == "cls" or (pool == "auto" and has_class):
-        return z.reshape(batch, -1, z.shape[-1])[:, 0]
-    return z.reshape(batch, -1, z.shape[-1]).mean(1)
+        return z[:, 0]
+    if view.pad_id is None:
+        return z.mean(1)
+    words = (x != view.pad_id).to(z.device, z.dtype)[..., None]  # (B, T, 1)
+    return (z * words).sum(1) / words.sum(1).clamp_min(1)
 
 
 # -- where tokens sit --------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from hydra_core.data.sets import SampleSet
 from hydra_core.errors import Cancelled, DataError
 from hydra_core.heads.attention_maps import Attended, head_outputs, token_places, visit_attention
 from hydra_core.heads.scores import HeadScores, criterion, gate_gradients, to_rows
+from hydra_core.memory import by_chunks
 from hydra_core.models.attention import owner_of
 from hydra_core.models.view import ModelView
 from hydra_core.progress import Progress
@@ -102,18 +103,14 @@ def _attention_table(
     """(N, heads of all layers) of a number a sample and head; one layer's maps at a time."""
     if not len(samples):
         raise DataError(f"{samples.name} is empty", expected="one sample or more")
-    parts = []
-    for start in range(0, len(samples), chunk):
-        if cancel is not None and cancel.is_set():
-            raise Cancelled("Scoring")
-        stop = min(start + chunk, len(samples))
+
+    def run(start: int, stop: int) -> np.ndarray:
         rows: dict[int, torch.Tensor] = {}
         x = view.inputs(samples.take(np.arange(start, stop)))
-        visit_attention(view, x, lambda layer, a, rows=rows: rows.update({layer: reduce(a)}))  # type: ignore[misc]
-        parts.append(torch.cat([rows[i] for i in range(len(view.layers))], 1).double().cpu().numpy())
-        if progress is not None:
-            progress(stop / len(samples), f"{stop} of {len(samples)} samples")
-    return np.concatenate(parts)
+        visit_attention(view, x, lambda layer, a: rows.update({layer: reduce(a)}))
+        return torch.cat([rows[i] for i in range(len(view.layers))], 1).double().cpu().numpy()
+
+    return np.concatenate(by_chunks(len(samples), chunk, run, name="Scoring", progress=progress, cancel=cancel))
 
 
 # -- heads' outputs ----------------------------------------------------------------------------

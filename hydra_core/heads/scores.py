@@ -12,8 +12,9 @@ import pandas as pd
 import torch
 from torch.nn import functional as F
 
-from hydra_core.data.sets import SampleSet
-from hydra_core.errors import Cancelled, DataError, UnknownNameError
+from hydra_core.data.sets import SampleSet, labelled
+from hydra_core.errors import DataError, UnknownNameError
+from hydra_core.memory import by_chunks
 from hydra_core.models.view import ModelView
 from hydra_core.progress import Progress
 
@@ -149,19 +150,6 @@ def score_heads(
     return chosen.run(view, samples, ood=ood, seed=seed, progress=progress, cancel=cancel, **options)
 
 
-def labelled(samples: SampleSet) -> np.ndarray:
-    """The labels of a set that must have them, (N,).
-
-    Raises:
-        DataError: no samples or no labels.
-    """
-    if not len(samples):
-        raise DataError(f"{samples.name} is empty", expected="one sample or more")
-    if samples.labels is None:
-        raise DataError(f"{samples.name} has no labels", expected="a class for every sample")
-    return samples.labels
-
-
 @criterion(
     "taylor",
     "Taylor",
@@ -199,16 +187,12 @@ def gate_gradients(
     Minus it is the first-order estimate of the loss change when the head is removed.
     """
     labels = torch.as_tensor(labelled(samples))
-    parts = []
-    for start in range(0, len(samples), chunk):
-        if cancel is not None and cancel.is_set():
-            raise Cancelled("Scoring")
-        index = np.arange(start, min(start + chunk, len(samples)))
-        x = view.inputs(samples.take(index)).to(view.device)
-        parts.append(_gradients(view, x, labels[index].to(view.device)))
-        if progress is not None:
-            progress((start + len(index)) / len(samples), f"{start + len(index)} of {len(samples)} samples")
-    return np.concatenate(parts)
+
+    def run(start: int, stop: int) -> np.ndarray:
+        x = view.inputs(samples.take(np.arange(start, stop))).to(view.device)
+        return _gradients(view, x, labels[start:stop].to(view.device))
+
+    return np.concatenate(by_chunks(len(samples), chunk, run, name="Scoring", progress=progress, cancel=cancel))
 
 
 def _gradients(view: ModelView, x: torch.Tensor, labels: torch.Tensor) -> np.ndarray:

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from hydra_core.data.sets import SampleSet, stratified_index
-from hydra_core.errors import Cancelled, DataError
+from hydra_core.errors import DataError
+from hydra_core.memory import by_chunks
 from hydra_core.models.view import ModelView, build_view
 from hydra_core.progress import Progress
 
@@ -140,15 +141,14 @@ def features_of(
     Raises:
         Cancelled: `cancel` was set.
     """
-    x, out = view.inputs(samples), []
-    for at in range(0, len(x), batch):
-        if cancel is not None and cancel.is_set():
-            raise Cancelled("Computing features")
-        part = x[at : at + batch].to(view.device)
-        out.append(view(part.to(view.dtype) if part.is_floating_point() else part).double().cpu().numpy())
-        if progress:
-            progress(min(1.0, (at + batch) / len(x)), "features")
-    return np.concatenate(out)
+
+    def run(start: int, stop: int) -> np.ndarray:
+        x = view.inputs(samples.take(np.arange(start, stop))).to(view.device)  # texts are padded batch by batch
+        return view(x.to(view.dtype) if x.is_floating_point() else x).double().cpu().numpy()
+
+    return np.concatenate(
+        by_chunks(len(samples), batch, run, name="Computing features", progress=progress, cancel=cancel)
+    )
 
 
 def with_probe(

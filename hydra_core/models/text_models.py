@@ -158,7 +158,7 @@ def text_view(name: str, net: Any, tokenizer: Any, *, pooling: str = "mean", **e
     names = extra.pop("class_names", None) or _class_names(net.config) if classifier else ()
     limit = longest(net.config, tokenizer)
     prepare = TextPreparer(tokenizer, limit) if tokenizer is not None else None
-    info = {"longest": limit, "kind": "text", **extra.pop("info", {})}
+    info = {"longest": limit, "kind": "text", "pad_id": int(pad), **extra.pop("info", {})}
     return build_view(name, module, prepare=prepare, class_names=names, input_size=(limit,), info=info, **extra)
 
 

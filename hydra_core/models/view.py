@@ -67,6 +67,12 @@ class ModelView:
         return len(self.class_names) or int(getattr(self.module, "num_classes", 0))
 
     @property
+    def pad_id(self) -> int | None:
+        """The token id that fills short texts up; None for images."""
+        found = self.info.get("pad_id")
+        return found if isinstance(found, int) else None
+
+    @property
     def parameters(self) -> int:
         """Number of parameters of the native model."""
         return sum(p.numel() for p in self.module.parameters())
