@@ -82,7 +82,7 @@ def open_clip_view(
     The model is frozen and otherwise left as it is; the view's image tower shares its weights.
     """
     model = freeze(model)
-    tower = TextTower(model.encode_text, tokenize)  # type: ignore[arg-type]
+    tower = TextTower(model.encode_text, tokenize, model)  # type: ignore[arg-type]
     names = check_names(class_names)
     visual: Any = model.visual
     features = tower.features(names, templates).to(next(visual.parameters()).dtype)

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hydra_core.errors import DataError, ModelError
+from hydra_core.errors import ModelError
+from hydra_core.heads.mask import HeadMask
 from hydra_core.models.shadow import shadow
+from hydra_core.models.text_tower import (
+    DEFAULT_TEMPLATES,
+    Templates,
+    TextTower,
+    check_names,
+    check_templates,
+    library_templates,
+)
 from hydra_core.models.view import ModelView
 from hydra_core.progress import Progress
 
-Templates = Sequence[str]
-
-DEFAULT_TEMPLATES = ("a photo of a {}.",)
-CACHED_CLASSES = 20_000  # feature rows kept a text tower; a row of 1024 float32 is 4 KiB
+__all__ = [
+    "DEFAULT_TEMPLATES",
+    "TextTower",
+    "ZeroShot",
+    "check_names",
+    "check_templates",
+    "image_features_view",
+    "library_templates",
+    "with_classes",
+    "zero_shot_parts",
+]
 
 
 class ZeroShot(nn.Module):
@@ -51,7 +65,11 @@ class ZeroShot(nn.Module):
         """Logits (B, C) from the tower's output."""
         if isinstance(features, tuple | list):  # towers that also give their tokens
             features = features[0]
-        logits = self.scale * F.normalize(features, dim=-1) @ self.text_features.T  # type: ignore[operator, union-attr]
+        return self.of_features(F.normalize(features, dim=-1))
+
+    def of_features(self, features: torch.Tensor) -> torch.Tensor:
+        """Logits (..., C) from unit image features (..., D)."""
+        logits = self.scale * features @ self.text_features.T  # type: ignore[operator, union-attr]
         return logits + self.bias if self.bias else logits
 
     def forward_head(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -61,108 +79,6 @@ class ZeroShot(nn.Module):
             return self.logits(visual.head(visual.trunk.forward_head(visual.trunk.norm(hidden))))
         pooled, _ = visual._pool(hidden)
         return self.logits(pooled if visual.proj is None else pooled @ visual.proj)
-
-
-@dataclass
-class TextTower:
-    """Turns class names into unit vectors, and remembers them by the digest of name and templates.
-
-    Attributes:
-        encode: token ids (N, T) -> features (N, D).
-        tokenize: texts -> token ids (N, T).
-    """
-
-    encode: Callable[[torch.Tensor], torch.Tensor]
-    tokenize: Callable[[list[str]], torch.Tensor]
-    batch: int = 256
-    encoded: int = 0  # texts that went through the tower so far
-    _cache: OrderedDict[str, torch.Tensor] = field(default_factory=OrderedDict, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-
-    def features(
-        self,
-        names: Sequence[str],
-        templates: Templates = DEFAULT_TEMPLATES,
-        *,
-        progress: Progress | None = None,
-    ) -> torch.Tensor:
-        """Unit vectors (C, D): the mean over templates of each text's unit vector, normalised again.
-
-        Raises:
-            DataError: no names, names that repeat or are empty, or a template without "{}".
-        """
-        names, templates = check_names(names), check_templates(templates)
-        keys = [_digest(name, templates) for name in names]
-        with self._lock:
-            missing = [i for i, key in enumerate(keys) if key not in self._cache]
-            step = max(1, self.batch // len(templates))
-            for at in range(0, len(missing), step):
-                part = missing[at : at + step]
-                for i, row in zip(part, self._encode([names[i] for i in part], templates), strict=True):
-                    self._cache[keys[i]] = row
-                if progress:
-                    progress(min(1.0, (at + step) / len(missing)), "class names")
-            out = torch.stack([self._cache[key] for key in keys])
-            while len(self._cache) > max(CACHED_CLASSES, len(names)):
-                self._cache.popitem(last=False)
-        return out
-
-    @torch.no_grad()
-    def _encode(self, names: list[str], templates: tuple[str, ...]) -> torch.Tensor:
-        texts = [template.replace("{}", name) for name in names for template in templates]
-        found = torch.cat(
-            [self.encode(self.tokenize(texts[i : i + self.batch])) for i in range(0, len(texts), self.batch)]
-        )
-        self.encoded += len(texts)
-        each = F.normalize(found, dim=-1).unflatten(0, (len(names), len(templates)))  # (N*P, D) -> (N, P, D)
-        return F.normalize(each.mean(1), dim=-1)
-
-
-def _digest(name: str, templates: tuple[str, ...]) -> str:
-    return hashlib.blake2b("\0".join([name, *templates]).encode(), digest_size=16).hexdigest()
-
-
-def check_names(names: Sequence[str]) -> list[str]:
-    """Class names without surrounding space.
-
-    Raises:
-        DataError: fewer than two, an empty one, or one that repeats.
-    """
-    clean = [str(name).strip() for name in names]
-    repeated = sorted({name for name in clean if clean.count(name) > 1}) if len(set(clean)) < len(clean) else []
-    if len(clean) < 2 or not all(clean) or repeated:
-        got = f"{repeated[0]!r} twice" if repeated else f"{len(clean)} names, {clean.count('')} of them empty"
-        raise DataError("These class names cannot be used", expected="two or more different names", got=got)
-    return clean
-
-
-def check_templates(templates: Templates) -> tuple[str, ...]:
-    """Prompt templates; each holds "{}" where the class name goes.
-
-    Raises:
-        DataError: none, or one without "{}".
-    """
-    found = (templates,) if isinstance(templates, str) else tuple(str(t) for t in templates)
-    bad = next((t for t in found if "{}" not in t), None)
-    if not found or bad is not None:
-        raise DataError(
-            "A prompt template says where the class name goes",
-            expected='texts with {}, such as "a photo of a {}."',
-            got="none" if bad is None else repr(bad[:80]),
-        )
-    return found
-
-
-def library_templates() -> dict[str, tuple[str, ...]]:
-    """open_clip's own prompt lists by name, as texts with "{}"."""
-    import open_clip
-
-    lists = {
-        "one sentence": DEFAULT_TEMPLATES,
-        "ImageNet, 7 sentences": [t("{}") for t in open_clip.SIMPLE_IMAGENET_TEMPLATES],
-        "ImageNet, 80 sentences": [t("{}") for t in open_clip.OPENAI_IMAGENET_TEMPLATES],
-    }
-    return {name: tuple(texts) for name, texts in lists.items()}
 
 
 def zero_shot_parts(view: ModelView) -> tuple[ZeroShot, TextTower]:
@@ -184,18 +100,42 @@ def with_classes(
     names: Sequence[str],
     templates: Templates = DEFAULT_TEMPLATES,
     *,
+    text_mask: HeadMask | None = None,
     progress: Progress | None = None,
 ) -> ModelView:
     """The same image tower with other classes: a new view that shares all weights.
 
+    Args:
+        text_mask: heads of the text tower to keep; None: all.
+
     Raises:
         DataError: names or templates that cannot be used.
+        MaskError: the mask does not fit the text tower.
         ModelError: not a zero-shot view.
     """
-    module, tower = zero_shot_parts(view)
+    _, tower = zero_shot_parts(view)
     names = check_names(names)
-    features = tower.features(names, templates, progress=progress).to(view.device, view.dtype)
-    new = shadow(module)
-    new.register_buffer("text_features", features)
+    features = tower.features(names, templates, mask=text_mask, progress=progress).to(view.device, view.dtype)
     info = {**view.info, "templates": check_templates(templates)}
-    return replace(view, module=new, class_names=tuple(names), info=info, _local=threading.local())
+    return replace(_with_features(view, features), class_names=tuple(names), info=info)
+
+
+def image_features_view(view: ModelView) -> ModelView:
+    """The same image tower, whose "logits" are unit image features (B, D): computed once, they serve any class names.
+
+    `ZeroShot.of_features` makes logits of them.
+
+    Raises:
+        ModelError: not a zero-shot view.
+    """
+    module, _ = zero_shot_parts(view)
+    width = int(module.text_features.shape[1])  # type: ignore[index, union-attr, arg-type]
+    new = _with_features(view, torch.eye(width, dtype=view.dtype, device=view.device))
+    new.module.scale, new.module.bias = 1.0, 0.0  # type: ignore[assignment]
+    return replace(new, class_names=())
+
+
+def _with_features(view: ModelView, features: torch.Tensor) -> ModelView:
+    new = shadow(view.module)
+    new.register_buffer("text_features", features)
+    return replace(view, module=new, _local=threading.local())
