@@ -102,6 +102,19 @@ class SampleSet:
         return self.take(np.sort(stratified_index(self.labels, n, rng)))
 
 
+def labelled(samples: SampleSet) -> np.ndarray:
+    """The labels of a set that must have them, (N,).
+
+    Raises:
+        DataError: no samples or no labels.
+    """
+    if not len(samples):
+        raise DataError(f"{samples.name} is empty", expected="one sample or more")
+    if samples.labels is None:
+        raise DataError(f"{samples.name} has no labels", expected="a class for every sample")
+    return samples.labels
+
+
 def stratified_index(labels: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
     """Indices of `n` samples whose class shares follow `labels` (largest remainders)."""
     classes, counts = np.unique(labels, return_counts=True)

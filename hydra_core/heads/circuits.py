@@ -24,7 +24,7 @@ from hydra_core.heads.validation import Validation, check_validation
 from hydra_core.models.view import ModelView
 from hydra_core.progress import Progress, step_of
 
-Objective = Literal["acc", "auroc", "avg"]
+Objective = Literal["acc", "auroc", "avg", "avg_ece"]
 Conditioning = Literal["greedy_prune", "headmap"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 CONDITIONINGS: tuple[str, ...] = get_args(Conditioning)
@@ -88,8 +88,9 @@ def find_circuit(
     """Keep the heads whose removal costs most of S, layer by layer from the first to the last.
 
     S is the accuracy on `id_val` ("acc"), the mean over OOD sets of the AUROC of 1 - max probability
-    ("auroc"), or the mean of both ("avg", the paper's CircAvg; fill-in). Equal scores keep the lower head
-    index, so `HeadMask.top(circuit.scores, keep)` gives the same mask again (without `earlier`).
+    ("auroc"), the mean of both ("avg", the paper's CircAvg; fill-in), or that mean minus the calibration error
+    ("avg_ece", ours). Equal scores keep the lower head index, so `HeadMask.top(circuit.scores, keep)` gives the same
+    mask again (without `earlier`).
 
     Args:
         id_val, ood_val: validation samples; never test samples. `ood_val` may be None for "acc".
@@ -136,7 +137,7 @@ def find_circuit(
         stays = chosen if conditioning == "greedy_prune" else [not c for c in chosen]
         current = current.with_layer(layer, stays)
     full, value = (value_of(e) for e in known.evidence([HeadMask.full(view.shape), mask], cancel=cancel))
-    scores = HeadScores(f"circ_{objective}", tuple(tuple(map(float, row)) for row in rows), samples=known.samples)
+    scores = HeadScores(f"circ_{objective}", tuple(tuple(map(float, row)) for row in rows), samples=len(known))
     return Circuit(mask, objective, conditioning, tuple(path), scores, full, value, seed if bootstrap else None)
 
 

@@ -21,6 +21,7 @@ from hydra_core.progress import Progress, step_of
 
 Ood = Mapping[str, SampleSet] | None
 ROUND = ("avg", "acc", "auroc")  # objectives of Circ members; the first alone is CircAvg
+WAYS = ("objective", "bootstrap")  # how Circ members differ
 
 
 @dataclass(frozen=True)
@@ -184,32 +185,36 @@ def circ_members(
     conditioning: str = "greedy_prune",
     overlap_weight: float = 0.0,
     bundle: DataBundle | None = None,
+    validation: Validation | None = None,
     progress: Progress | None = None,
     cancel: threading.Event | None = None,
     **unused: Any,
 ) -> Plan:
-    """Circuits that differ by objective (avg, acc, auroc, then again on resamples) or by bootstrap sample.
+    """Circuits that differ by objective (`objective` first, then the others of avg, acc, auroc, then again on
+    resamples) or by bootstrap sample.
 
     How the paper's Circ members differ is not known (fill-in). All searches share what they compute: a mask
     that two of them try is run once.
 
     Args:
         by: "objective" or "bootstrap"; the latter maximises `objective` on a resample by seed + member.
+        validation: what is known already of these very samples; shared with other plans.
 
     Raises:
         UnknownNameError, MaskError, DataError: see `find_circuit`.
     """
     _check_members(members)
-    if by not in ("objective", "bootstrap"):
-        raise UnknownNameError("way in which Circ members differ", by, ("objective", "bootstrap"))
+    if by not in WAYS:
+        raise UnknownNameError("way in which Circ members differ", by, WAYS)
     chosen = _layers(view, keep, layers)
     check_validation(samples, ood, bundle=bundle)
     # more members than objectives: go round again, on resamples
-    rounds = [(ROUND[m % 3], seed + m if m >= 3 else None) for m in range(members)]
+    order = (objective, *(other for other in ROUND if other != objective))
+    rounds = [(order[m % len(order)], seed + m if m >= len(order) else None) for m in range(members)]
     searches = rounds if by == "objective" else [(objective, seed + m) for m in range(members)]
     masks = search_members(
-        view, samples, ood, keep, searches, Validation(view, samples, ood), layers=chosen, conditioning=conditioning,
-        overlap_weight=overlap_weight, progress=progress, cancel=cancel,
+        view, samples, ood, keep, searches, validation or Validation(view, samples, ood), layers=chosen,
+        conditioning=conditioning, overlap_weight=overlap_weight, progress=progress, cancel=cancel,
     )  # fmt: skip
     names = [f"Circ {mine}" if draw is None else f"Circ {mine} {draw}" for mine, draw in searches]
     return Plan(tuple(masks), tuple(names))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,12 +14,9 @@ from torch import nn
 
 from hydra_core.data.sets import SampleSet
 from hydra_core.errors import DataError
-from hydra_core.fusion.evaluator import MaskEvaluator
 from hydra_core.heads.mask import HeadMask
-from hydra_core.heads.scores import HeadScores, criterion, labelled, to_rows
-from hydra_core.metrics.calibration import ece
-from hydra_core.metrics.classification import Predictions
-from hydra_core.metrics.ood import auroc
+from hydra_core.heads.scores import HeadScores, criterion, to_rows
+from hydra_core.heads.validation import StackedSets
 from hydra_core.models.view import ModelView
 from hydra_core.progress import Progress, step_of
 
@@ -111,14 +107,13 @@ def _measure(
     progress: Progress | None,
     cancel: threading.Event | None,
 ) -> dict[str, HeadScores]:
-    labels = labelled(samples)
-    inputs = view.inputs(samples, *ood.values())
-    evaluator = MaskEvaluator(view, inputs, budget_mb=budget_mb)
+    sets = StackedSets(view, samples, ood, budget_mb=budget_mb)
+    shifts = {shift: [name for name, part in ood.items() if part.shift == shift] for shift in ("near", "far")}
     groups = [[HeadMask.full(view.shape)], *single_removals(view)]
     read = []
     for done, group in enumerate(groups):  # layer by layer: logits of one layer's masks at a time
-        table = evaluator.many(group, progress=step_of(progress, done, len(groups)), cancel=cancel)
-        read += [_read(logits, labels, ood) for logits in table]
+        table = sets.evaluator.many(group, progress=step_of(progress, done, len(groups)), cancel=cancel)
+        read += [_read(sets, logits, shifts) for logits in table]
     whole, without = read[0], read[1:]
     out = {}
     for name, sign in (("acc", -1.0), ("nll", 1.0)):  # means over samples
@@ -127,25 +122,15 @@ def _measure(
     for name in whole.keys() - {"acc", "nll"}:
         change = np.array([item[name] - whole[name] for item in without])
         rows = to_rows(change if name == "ece" else -change, view.shape)
-        out[f"loo_{name}"] = HeadScores(f"loo_{name}", rows, samples=len(inputs))
+        out[f"loo_{name}"] = HeadScores(f"loo_{name}", rows, samples=len(sets))
     return out
 
 
-def _read(logits: np.ndarray, labels: np.ndarray, ood: Mapping[str, SampleSet]) -> dict[str, Any]:
+def _read(sets: StackedSets, logits: np.ndarray, shifts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Accuracy and NLL a sample, (N,) each; ECE and AUROC a shift."""
-    n = len(labels)
-    inside = Predictions.of(logits[:n])
-    correct = inside.predicted == labels
-    out: dict[str, Any] = {
-        "acc": correct.astype(float),
-        "nll": -inside.log_probs[0, np.arange(n), labels],
-        "ece": ece(inside.confidence, correct),
-    }
-    ends = n + np.cumsum([0, *map(len, ood.values())])
-    areas: dict[str, list[float]] = {}
-    for part, (a, b) in zip(ood.values(), pairwise(ends), strict=True):
-        areas.setdefault(part.shift, []).append(auroc(inside.doubt, Predictions.of(logits[a:b]).doubt))
-    return out | {f"auroc_{shift}": float(np.mean(areas[shift])) for shift in ("near", "far") if shift in areas}
+    e = sets.read(logits)
+    out: dict[str, Any] = {"acc": e.correct.astype(float), "nll": e.surprise, "ece": sets.ece(e)}
+    return out | {f"auroc_{shift}": sets.auroc(e, names) for shift, names in shifts.items() if names}
 
 
 def _register(name: str) -> None:

@@ -9,11 +9,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from hydra_core.data.sets import DataBundle, SampleSet
+from hydra_core.data.sets import DataBundle, SampleSet, labelled
 from hydra_core.errors import DataError
 from hydra_core.fusion.evaluator import MaskEvaluator
 from hydra_core.heads.mask import HeadMask
-from hydra_core.heads.scores import labelled
+from hydra_core.metrics.calibration import ece
 from hydra_core.metrics.classification import Predictions
 from hydra_core.metrics.ood import auroc
 from hydra_core.models.view import ModelView
@@ -75,18 +75,76 @@ def _check_apart(sets: Sequence[SampleSet], bundle: DataBundle) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """All that an objective needs to know of one mask; small enough to keep for every mask of a search.
+    """All that a measure needs to know of one mask, or of an ensemble of masks; small enough to keep for every mask.
 
     Attributes:
         correct: (N_id,) whether the prediction is right.
+        surprise: (N_id,) -log of the probability of the true class, in nats.
         doubt: (N_id + all OOD,) 1 - max probability.
     """
 
     correct: np.ndarray
+    surprise: np.ndarray
     doubt: np.ndarray
 
 
-class Validation:
+class StackedSets:
+    """ID samples and OOD sets as one run of samples, and what logits of them say.
+
+    Attributes:
+        labels: (N_id,).
+        spans: where each set lies: the ID set under "", each OOD set under its name.
+        evaluator: gives the logits of masks on all of them.
+    """
+
+    def __init__(
+        self,
+        view: ModelView,
+        id_set: SampleSet,
+        oods: Mapping[str, SampleSet] | None = None,
+        *,
+        budget_mb: float = 1024,
+    ) -> None:
+        sets = {"": id_set, **(oods or {})}
+        self.labels = labelled(id_set)
+        ends = np.cumsum([0, *map(len, sets.values())]).tolist()
+        self.spans = {name: slice(a, b) for name, (a, b) in zip(sets, pairwise(ends), strict=True)}
+        self.evaluator = MaskEvaluator(view, view.inputs(*sets.values()), budget_mb=budget_mb)
+
+    def __len__(self) -> int:
+        """ID and OOD samples together."""
+        return len(self.evaluator)
+
+    @property
+    def oods(self) -> tuple[str, ...]:
+        """Names of the OOD sets."""
+        return tuple(self.spans)[1:]
+
+    def read(self, logits: np.ndarray) -> Evidence:
+        """From logits of all samples, (N, C), or (M, N, C) of an ensemble.
+
+        Raises:
+            MetricError: logits that are not finite.
+        """
+        seen = Predictions.of(logits)
+        known = Predictions(seen.logits[:, self.spans[""]])
+        return Evidence(seen.predicted[self.spans[""]] == self.labels, known.surprise(self.labels), seen.doubt)
+
+    def accuracy(self, e: Evidence) -> float:
+        """Share of ID samples that are right."""
+        return float(e.correct.mean())
+
+    def ece(self, e: Evidence) -> float:
+        """Calibration error of the ID samples, 15 bins of equal width."""
+        return ece(1 - e.doubt[self.spans[""]], e.correct)
+
+    def auroc(self, e: Evidence, oods: Sequence[str] | None = None) -> float:
+        """Mean over OOD sets (None: all) of the AUROC of 1 - max probability."""
+        inside = e.doubt[self.spans[""]]
+        return float(np.mean([auroc(inside, e.doubt[self.spans[name]]) for name in oods or self.oods]))
+
+
+class Validation(StackedSets):
     """Validation samples of one model, with what is known of each mask so far.
 
     Args:
@@ -102,16 +160,8 @@ class Validation:
         *,
         budget_mb: float = 1024,
     ) -> None:
-        sets = [id_val, *(ood_val or {}).values()]
-        self.labels = labelled(id_val)
-        self.ends = np.cumsum([0, *map(len, sets)])
-        self.evaluator = MaskEvaluator(view, view.inputs(*sets), budget_mb=budget_mb)
+        super().__init__(view, id_val, ood_val, budget_mb=budget_mb)
         self._known: dict[HeadMask, Evidence] = {}
-
-    @property
-    def samples(self) -> int:
-        """ID and OOD samples together."""
-        return int(self.ends[-1])
 
     def evidence(
         self,
@@ -129,18 +179,15 @@ class Validation:
         new = [mask for mask in dict.fromkeys(masks) if mask not in self._known]
         if new:
             table = self.evaluator.many(new, progress=progress, cancel=cancel)
-            self._known |= {mask: self._read(logits) for mask, logits in zip(new, table, strict=True)}
+            self._known |= {mask: self.read(logits) for mask, logits in zip(new, table, strict=True)}
         return [self._known[mask] for mask in masks]
 
-    def _read(self, logits: np.ndarray) -> Evidence:
-        seen = Predictions.of(logits)
-        return Evidence(seen.predicted[: len(self.labels)] == self.labels, seen.doubt)
-
     def objective(self, name: str, seed: int | None = None) -> Callable[[Evidence], float]:
-        """S: "acc", "auroc" or "avg" (see `find_circuit`), on a resample of each set where a seed is given."""
+        """S by name (see `find_circuit`), on a resample of each set where a seed is given."""
         rng = None if seed is None else np.random.default_rng(seed)
         ids, *oods = (
-            np.arange(a, b) if rng is None else np.sort(rng.integers(a, b, b - a)) for a, b in pairwise(self.ends)
+            np.arange(s.start, s.stop) if rng is None else np.sort(rng.integers(s.start, s.stop, s.stop - s.start))
+            for s in self.spans.values()
         )
 
         def accuracy(e: Evidence) -> float:
@@ -150,4 +197,5 @@ class Validation:
             return float(np.mean([auroc(e.doubt[ids], e.doubt[ood]) for ood in oods]))
 
         both = lambda e: (accuracy(e) + detection(e)) / 2  # noqa: E731
-        return {"acc": accuracy, "auroc": detection, "avg": both}[name]
+        calm = lambda e: both(e) - ece(1 - e.doubt[ids], e.correct[ids])  # noqa: E731
+        return {"acc": accuracy, "auroc": detection, "avg": both, "avg_ece": calm}[name]

@@ -62,6 +62,7 @@ class Method:
         y: torch.Tensor,
         recipe: Recipe,
         *,
+        outliers: torch.Tensor | None = None,
         checkpoint: Path | None = None,
         progress: Progress | None = None,
         cancel: threading.Event | None = None,
@@ -70,11 +71,15 @@ class Method:
 
         Args:
             x, y: prepared inputs (N, ...) and labels (N,).
+            outliers: prepared inputs (K, ...) on which every member shall be undecided, as the recipe weighs it.
 
         Raises:
             ModelError: there is nothing to train, or training diverged.
         """
-        return fit(self.net, x, y, recipe, loss=member_loss, checkpoint=checkpoint, progress=progress, cancel=cancel)
+        return fit(
+            self.net, x, y, recipe, loss=member_loss, outliers=outliers, checkpoint=checkpoint, progress=progress,
+            cancel=cancel,
+        )  # fmt: skip
 
     def state(self) -> dict[str, torch.Tensor]:
         """The trained tensors by name."""

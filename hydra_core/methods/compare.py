@@ -21,10 +21,9 @@ from typing import Any, Literal
 import numpy as np
 
 from hydra_core.cost import example_input, measure_latency
-from hydra_core.data.sets import DataBundle, SampleSet
+from hydra_core.data.sets import DataBundle, SampleSet, labelled
 from hydra_core.errors import Cancelled, CheckpointError, HydraError, UnknownNameError
 from hydra_core.evaluation import forward_set
-from hydra_core.heads.scores import labelled
 from hydra_core.methods.base import Method, module_digest
 from hydra_core.methods.choose import choose_setting
 from hydra_core.methods.ensembles import single
@@ -254,7 +253,8 @@ def demo_setting(
         known = json.loads(CHOICE.read_text(encoding="utf-8"))
         if known["base"] == base:
             return Setting.from_json(known["setting"]), bundle
-    choice = choose_setting(view, bundle, progress=progress)
+    replicas = [model for model in demo_models() if model.name != view.name]
+    choice = choose_setting(view, bundle, replicas=replicas, progress=progress)
     facts = {"command": f"{COMMAND} --choose", "base": base} | choice.to_json()
     CHOICE.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return choice.setting, bundle

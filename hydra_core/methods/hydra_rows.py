@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from hydra_core.data.sets import DataBundle, SampleSet
-from hydra_core.errors import HydraError, MaskError
-from hydra_core.heads.generators import ROUND, search_members
+from hydra_core.errors import HydraError, MaskError, UnknownNameError
+from hydra_core.heads.generators import WAYS, make_members
 from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.heads.scores import score_heads
 from hydra_core.heads.validation import Validation
 from hydra_core.models.view import ModelView
 from hydra_core.progress import Progress
 
-KINDS = ("objective", "bootstrap")
+# plan -> generator and what it is told beside the setting
+PLANS: dict[str, tuple[str, dict[str, Any]]] = {
+    "circ": ("circ", {}),
+    "circ_avg": ("circ", {"members": 1, "by": "objective", "objective": "avg"}),
+    "circ_acc": ("circ", {"members": 1, "by": "objective", "objective": "acc"}),
+    "circ_auroc": ("circ", {"members": 1, "by": "objective", "objective": "auroc"}),
+    "taylor": ("taylor", {}),
+    "taylor_single": ("taylor", {"members": 1, "share": 1.0}),
+    "random": ("random", {}),
+}
 
 
 @dataclass(frozen=True)
@@ -28,9 +35,9 @@ class Setting:
     Attributes:
         keep: heads kept in each pruned layer.
         layers: the pruned layers; the others stay full and are shared by all members.
-        kind: how Circ members differ (fill-in): by "objective" (avg, acc, auroc), or by "bootstrap" of the validation
-            set.
-        objective: of single circuits and of bootstrap members.
+        kind: how Circ members differ (fill-in): by "objective" (avg, acc and auroc), or by "bootstrap" of the
+            validation set.
+        objective: of bootstrap members, and of the first member where they differ by objective.
         members: how many.
         id_samples, ood_samples: validation samples that a search looks at: ID, and a set of OOD.
     """
@@ -45,8 +52,8 @@ class Setting:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", tuple(sorted(int(layer) for layer in self.layers)))
-        if self.kind not in KINDS:
-            raise HydraError("Circ members differ in one of two ways", expected=" or ".join(KINDS), got=self.kind)
+        if self.kind not in WAYS:
+            raise HydraError("Circ members differ in one of two ways", expected=" or ".join(WAYS), got=self.kind)
         if self.members < 1:
             raise MaskError("An ensemble needs a member", expected="1 or more", got=self.members)
 
@@ -78,45 +85,8 @@ def rest_of(whole: SampleSet, seen: SampleSet) -> SampleSet:
     return whole.take([i for i, name in enumerate(whole.ids) if name not in used])
 
 
-def taylor_mask(view: ModelView, bundle: DataBundle, setting: Setting, seed: int = 0) -> HeadMask:
-    """The best heads by Taylor on one calibration subset of the validation set."""
-    samples = bundle.val.sample(setting.id_samples, seed)
-    return HeadMask.top(score_heads(view, samples, "taylor"), setting.keep, setting.layers)
-
-
-def taylor_plan(view: ModelView, bundle: DataBundle, setting: Setting, seed: int = 0) -> Plan:
-    """Members by calibration subset: disjoint parts of the subset that one Taylor mask would use.
-
-    Fill-in: the paper gives no rule. Small parts make the rankings differ at all.
-    """
-    samples = bundle.val.sample(setting.id_samples, seed)
-    order = np.random.default_rng(seed).permutation(len(samples))
-    parts = [samples.take(np.sort(index)) for index in np.array_split(order, setting.members)]
-    scores = [score_heads(view, part, "taylor") for part in parts]
-    return Plan(tuple(HeadMask.top(s, setting.keep, setting.layers) for s in scores))
-
-
-def random_plan(view: ModelView, setting: Setting, seed: int = 0) -> Plan:
-    """Members whose heads are drawn."""
-    seeds = np.random.default_rng(seed).integers(0, 2**31, setting.members)
-    return Plan(tuple(HeadMask.random(view.shape, setting.keep, int(s), setting.layers) for s in seeds))
-
-
-def circ_mask(
-    view: ModelView,
-    bundle: DataBundle,
-    setting: Setting,
-    seed: int = 0,
-    *,
-    progress: Progress | None = None,
-    cancel: threading.Event | None = None,
-) -> HeadMask:
-    """One circuit by the setting's objective."""
-    one = replace(setting, members=1, kind="objective", objective=setting.objective)
-    return circ_plan(view, bundle, one, seed, progress=progress, cancel=cancel)[0]
-
-
-def circ_plan(
+def plan_of(
+    name: str,
     view: ModelView,
     bundle: DataBundle,
     setting: Setting,
@@ -126,25 +96,25 @@ def circ_plan(
     progress: Progress | None = None,
     cancel: threading.Event | None = None,
 ) -> Plan:
-    """Members by circuit search; all searches share what the first one computed.
+    """Which heads the members of a pruned row keep, by the generator of that row.
 
     Args:
+        name: in PLANS, or "magnitude": one member that looks at no data.
+        seed: of the validation samples that are looked at, and of everything drawn.
         validation: what is known already of these very samples.
+
+    Raises:
+        UnknownNameError: no such plan.
+        MaskError, DataError: see the generators.
     """
+    if name == "magnitude":
+        return Plan((HeadMask.top(score_heads(view, bundle.val, name), setting.keep, setting.layers),))
+    if name not in PLANS:
+        raise UnknownNameError("plan", name, (*PLANS, "magnitude"))
+    generator, own = PLANS[name]
     ids, oods = search_sets(bundle, setting, seed)
-    searches = [(what, None if draw is None else seed * 1_009 + draw) for what, draw in _searches(setting)]
-    masks = search_members(
-        view, ids, oods, setting.keep, searches, validation or Validation(view, ids, oods),
-        layers=setting.layers, bundle=bundle, progress=progress, cancel=cancel,
+    asked = {"members": setting.members, "by": setting.kind, "objective": setting.objective} | own
+    return make_members(
+        view, ids, generator, ood=oods, keep=setting.keep, layers=setting.layers, seed=seed, bundle=bundle,
+        validation=validation, progress=progress, cancel=cancel, **asked,
     )  # fmt: skip
-    return Plan(tuple(masks))
-
-
-def _searches(setting: Setting) -> Sequence[tuple[str, int | None]]:
-    """(objective, bootstrap draw or None) of each member."""
-    if setting.members == 1:
-        return [(setting.objective, None)]
-    if setting.kind == "bootstrap":
-        return [(setting.objective, draw) for draw in range(setting.members)]
-    # more members than objectives: go round again, on resamples
-    return [(ROUND[m % 3], m // 3 or None) for m in range(setting.members)]

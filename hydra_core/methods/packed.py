@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from timm.layers import PatchDropout
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import nn
 
@@ -18,11 +19,12 @@ from hydra_core.methods.base import Method
 from hydra_core.models.view import ModelView
 
 
-def packed(view: ModelView, *, members: int = 3, alpha: float = 2.0, seed: int = 0) -> Method:
+def packed(view: ModelView, *, members: int = 3, alpha: float = 2.0, patch_drop: float = 0.0, seed: int = 0) -> Method:
     """A packed network in the form of the view's model, with fresh weights: it learns nothing from the view.
 
     Args:
         alpha: total width of all members over that of the single model.
+        patch_drop: share of the patch tokens that each member leaves out in training.
 
     Raises:
         UnsupportedModel: the model is not a plain vision transformer.
@@ -40,7 +42,7 @@ def packed(view: ModelView, *, members: int = 3, alpha: float = 2.0, seed: int =
         raise ModelError("Members of this width cannot hold the heads", expected=f"{heads} or more", got=width)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        net = PackedViT(like, members, width, heads)
+        net = PackedViT(like, members, width, heads, patch_drop)
     return Method(view, net.to(view.device, view.dtype))
 
 
@@ -49,13 +51,14 @@ class PackedViT(nn.Module):
 
     learns_statistics = True  # its batch norms start from nothing: what they learn is stored too
 
-    def __init__(self, like: VisionTransformer, members: int, width: int, heads: int) -> None:
+    def __init__(self, like: VisionTransformer, members: int, width: int, heads: int, patch_drop: float) -> None:
         super().__init__()
         self.members, self.width = members, width
         self.stem = pack_convs(like.patch_embed, members, width / like.embed_dim)
         tokens = 1 + like.patch_embed.num_patches
         self.cls_token = nn.Parameter(torch.zeros(members, 1, width))
         self.pos_embed = nn.Parameter(torch.randn(members, tokens, width) * 0.02)
+        self.patch_drop = PatchDropout(patch_drop) if patch_drop else nn.Identity()
         hidden: Any = like.blocks.get_submodule("0.mlp.fc1")
         ratio = hidden.out_features / like.embed_dim
         self.blocks = nn.Sequential(*(self._block(width, heads, ratio) for _ in like.blocks))
@@ -74,7 +77,7 @@ class PackedViT(nn.Module):
         x = self.stem(x).flatten(2)  # (B, M*d, T)
         x = x.unflatten(1, (self.members, self.width)).permute(1, 0, 3, 2)  # (M, B, T, d)
         x = torch.cat([self.cls_token[:, None].expand(-1, x.shape[1], -1, -1), x], dim=2)
-        x = pack_members(x + self.pos_embed[:, None])  # (M*B, 1 + T, d)
+        x = self.patch_drop(pack_members(x + self.pos_embed[:, None]))  # (M*B, 1 + T, d); fewer tokens in training
         return unpack_members(self.head(self.norm(self.blocks(x))[:, 0]), self.members)
 
 

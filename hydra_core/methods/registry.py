@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from hydra_core.data.sets import DataBundle
 from hydra_core.errors import HydraError, UnknownNameError
-from hydra_core.heads.mask import HeadMask, Plan
-from hydra_core.methods import ensembles, hydra_rows
+from hydra_core.heads.mask import Plan
+from hydra_core.heads.validation import Validation
+from hydra_core.methods import ensembles
 from hydra_core.methods.base import Method
 from hydra_core.methods.dropout import mc_dropout
-from hydra_core.methods.hydra_rows import Setting
+from hydra_core.methods.hydra_rows import Setting, plan_of, search_sets
 from hydra_core.methods.temperature import SCALINGS
 from hydra_core.models.view import ModelView
 from hydra_core.training import rows as trained
@@ -40,26 +42,18 @@ class Context:
     _plans: dict[str, Plan] = field(default_factory=dict)
 
     def plan(self, name: str) -> Plan:
-        """The members' masks of a kind of Hydra: "circ", "taylor", "random", "circ_single" or "taylor_single"."""
+        """The masks of a kind of pruned row; see `hydra_rows.plan_of`."""
         if name not in self._plans:
-            self._plans[name] = self._search(name)
+            known = self._validation if name.startswith("circ") else None
+            self._plans[name] = plan_of(
+                name, self.view, self.bundle, self.setting, self.seed, validation=known, cancel=self.cancel
+            )
         return self._plans[name]
 
-    def mask(self, name: str) -> HeadMask:
-        """The mask of a single pruned model."""
-        return self.plan(f"{name}_single")[0]
-
-    def _search(self, name: str) -> Plan:
-        view, bundle, setting, seed = self.view, self.bundle, self.setting, self.seed
-        if name == "circ":
-            return hydra_rows.circ_plan(view, bundle, setting, seed, cancel=self.cancel)
-        if name == "circ_single":
-            return Plan((hydra_rows.circ_mask(view, bundle, setting, seed, cancel=self.cancel),))
-        if name == "taylor":
-            return hydra_rows.taylor_plan(view, bundle, setting, seed)
-        if name == "taylor_single":
-            return Plan((hydra_rows.taylor_mask(view, bundle, setting, seed),))
-        return hydra_rows.random_plan(view, setting, seed)
+    @cached_property
+    def _validation(self) -> Validation:
+        """What circuit searches have found out; they share it."""
+        return Validation(self.view, *search_sets(self.bundle, self.setting, self.seed))
 
 
 @dataclass(frozen=True)
@@ -118,6 +112,10 @@ def _deep(context: Context) -> Method:
     return ensembles.deep_ensemble(context.replicas)
 
 
+def _pruned(plan: str) -> Callable[[Context], Method]:
+    return lambda c: ensembles.pruned(c.view, c.plan(plan)[0])
+
+
 def _trained(name: str) -> Callable[[Context], Method]:
     return lambda c: trained.load_row(name, c.view)
 
@@ -164,19 +162,16 @@ for _row in (
         "once",
         trained.command("lora_ensemble"),
     ),
-    Row(
-        "taylor",
-        "Taylor",
-        "One model pruned by Taylor.",
-        lambda c: ensembles.pruned(c.view, c.mask("taylor")),
-        "draw",
-    ),
+    Row("taylor", "Taylor", "One model pruned by Taylor.", _pruned("taylor_single"), "draw"),
+    Row("magnitude", "Magnitude", "One model that keeps the heads of the largest weights.", _pruned("magnitude")),
     Row(
         "circ_avg",
         "CircAvg",
         "One model pruned by circuit search on (accuracy + AUROC) / 2.",
-        lambda c: ensembles.pruned(c.view, c.mask("circ")),
+        _pruned("circ_avg"),
     ),
+    Row("circ_acc", "Circ-acc", "One model pruned by circuit search on accuracy.", _pruned("circ_acc")),
+    Row("circ_auroc", "Circ-auroc", "One model pruned by circuit search on AUROC.", _pruned("circ_auroc")),
     Row(
         "hydra_taylor",
         "Hydra (Taylor)",

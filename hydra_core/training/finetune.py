@@ -16,7 +16,7 @@ from hydra_core.models.view import ModelView
 from hydra_core.progress import Progress, step_of
 from hydra_core.training.loop import Recipe, fit
 
-RECIPE = Recipe(epochs=1, batch=64, lr=2e-4, warmup=0.1, weight_decay=0.01, shift=2, flip=True)
+RECIPE = Recipe(epochs=1, batch=64, lr=2e-4, weight_decay=0.01, shift=2, flip=True, outlier_weight=0.3)
 
 
 def finetune_members(
@@ -26,6 +26,7 @@ def finetune_members(
     y: torch.Tensor,
     recipe: Recipe = RECIPE,
     *,
+    outliers: torch.Tensor | None = None,
     from_layer: int | None = None,
     folder: Path | None = None,
     progress: Progress | None = None,
@@ -38,6 +39,8 @@ def finetune_members(
 
     Args:
         x, y: prepared train inputs (N, ...) and labels (N,); never validation or test samples.
+        outliers: prepared inputs (K, ...) on which a member shall be undecided, as the recipe weighs it; a model that
+            was trained with some forgets them otherwise.
         from_layer: first layer of heads whose block is trained; None: the first layer that a mask prunes.
         folder: where each member's checkpoint lies; a run that was stopped goes on from there.
 
@@ -64,6 +67,7 @@ def finetune_members(
             x,
             y,
             replace(recipe, seed=recipe.seed + m),
+            outliers=outliers,
             checkpoint=checkpoint,
             progress=part,
             cancel=cancel,

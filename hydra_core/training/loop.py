@@ -54,7 +54,8 @@ def fit(
     """Train the parameters of `module` that require gradients; the module ends with the averaged weights.
 
     Args:
-        module: maps a batch of inputs to logits (B, C), or to anything `loss` understands.
+        module: maps a batch of inputs to logits (B, C), or to anything `loss` understands; with outliers: to logits
+            (B, C), or (M, B, C) of several members.
         x, y: inputs (N, ...) and labels (N,).
         recipe: how to train.
         loss: (logits, labels) -> scalar; None: cross-entropy with the recipe's smoothing.
@@ -155,11 +156,12 @@ class _Run:
             picked = torch.randint(0, len(self.outliers), (max(1, round(n * r.outlier_share)),), generator=generator)
             x = torch.cat([x, self.augmented(self.outliers[picked], generator)])
         logits = self.module(x)
-        loss = weight * self.loss(logits[:n], y)
+        known = logits if self.outliers is None else logits[..., :n, :]
+        loss = weight * self.loss(known, y)
         if order is not None:
-            loss = loss + (1 - weight) * self.loss(logits[:n], y[order])
+            loss = loss + (1 - weight) * self.loss(known, y[order])
         if self.outliers is not None:  # cross-entropy to the uniform distribution (Hendrycks et al., 2019)
-            loss = loss - r.outlier_weight * logits[n:].log_softmax(-1).mean()
+            loss = loss - r.outlier_weight * logits[..., n:, :].log_softmax(-1).mean()
         return loss
 
     def augmented(self, x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -14,9 +14,9 @@ import torch
 from hydra_core.cost import cost_of
 from hydra_core.errors import Cancelled, HydraError, UnknownNameError
 from hydra_core.heads.mask import HeadMask
-from hydra_core.methods.choose import choose_setting, pick
+from hydra_core.methods.choose import choose_setting, ranked
 from hydra_core.methods.compare import LogitStore, compare
-from hydra_core.methods.hydra_rows import Setting, circ_plan, random_plan, rest_of, search_sets, taylor_plan
+from hydra_core.methods.hydra_rows import PLANS, Setting, plan_of, rest_of, search_sets
 from hydra_core.methods.registry import DEFAULT_ROWS, ROWS, parse_row
 from hydra_core.methods.table import SHOWN, Comparison
 from hydra_core.metrics import evaluate_logits
@@ -73,7 +73,7 @@ def test_costs(table):
     assert table["single"].costs["mac_ratio"] == 1
     assert table["deep_ensemble"].costs["mac_ratio"] == 3
     assert table["mc_dropout"].costs["mac_ratio"] == 8
-    plan = circ_plan(tiny(), bundle(), SETTING)
+    plan = plan_of("circ", tiny(), bundle(), SETTING)
     assert table["hydra_circ"].costs["macs"] == cost_of(tiny(), plan).macs
     assert table["hydra_circ"].costs["macs"] < table["hydra_circ_unfused"].costs["macs"]
 
@@ -138,18 +138,18 @@ def test_refusals_and_cancel():
 # -- plans and the choice ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [circ_plan, taylor_plan, lambda v, b, s, seed=0: random_plan(v, s, seed)])
-def test_plans_prune_what_the_setting_says_and_repeat(make):
-    plan = make(tiny(), bundle(), SETTING, 1)
-    assert len(plan) == 3
+@pytest.mark.parametrize("name", [*PLANS, "magnitude"])
+def test_plans_prune_what_the_setting_says_and_repeat(name):
+    plan = plan_of(name, tiny(), bundle(), SETTING, 1)
+    assert len(plan) == (3 if name in ("circ", "taylor", "random") else 1)
     assert all(mask.counts == (4, 2, 2) for mask in plan)
-    assert make(tiny(), bundle(), SETTING, 1) == plan
+    assert plan_of(name, tiny(), bundle(), SETTING, 1) == plan
 
 
 @pytest.mark.parametrize("members", [1, 2, 5])
 @pytest.mark.parametrize("kind", ["objective", "bootstrap"])
 def test_any_number_of_circ_members(members, kind):
-    assert len(circ_plan(tiny(), bundle(), replace(SETTING, members=members, kind=kind))) == members
+    assert len(plan_of("circ", tiny(), bundle(), replace(SETTING, members=members, kind=kind))) == members
 
 
 def test_settings_refuse_what_cannot_be():
@@ -163,8 +163,8 @@ def test_settings_refuse_what_cannot_be():
 def test_choice_is_the_best_row_within_the_limits():
     row = lambda auroc, ece, macs: {"auroc": auroc, "ece": ece, "mac_ratio": macs}  # noqa: E731
     rows = [row(0.9, 0.05, 1.2), row(0.8, 0.01, 1.2), row(0.99, 0.01, 2.0), row(0.8, 0.01, 1.1)]
-    assert pick(rows, 0.02, 1.5) == (3, True)
-    assert pick(rows, 0.001, 1.5) == (0, False)
+    assert ranked(rows, 0.02, 1.5) == ([3, 1, 0, 2], True)
+    assert ranked(rows, 0.001, 1.5) == ([0, 3, 1, 2], False)
 
 
 def test_choice_looks_at_validation_only_and_tells_what_it_tried():
@@ -195,3 +195,28 @@ def test_judge_agrees_with_evaluate_on_the_rest():
     report = evaluate_logits(logits[0], sets[0].labels, dict(zip(oods, logits[1:], strict=True)))
     for metric in ("accuracy", "ece", "auroc"):
         assert choice.single[metric] == pytest.approx(getattr(report, metric), abs=1e-5)
+
+
+def test_finalists_are_judged_on_all_models_and_the_mean_decides():
+    settings = [replace(SETTING, keep=k) for k in (1, 2, 3)]
+    choice = choose_setting(tiny(), bundle(), settings, replicas=[tiny(1)], shortlist=2, most_macs=9)
+    alone = [choose_setting(tiny(seed), bundle(), settings, most_macs=9) for seed in (0, 1)]
+    assert sorted(row["models"] for row in choice.tried) == [1, 2, 2]
+    for row, *parts in zip(choice.tried, *(c.tried for c in alone), strict=True):
+        for metric in ("accuracy", "ece", "auroc", "mac_ratio"):
+            assert row[metric] == pytest.approx(np.mean([part[metric] for part in parts[: row["models"]]]))
+    assert choice.single["ece"] == pytest.approx(np.mean([c.single["ece"] for c in alone]))
+    finals = [row for row in choice.tried if row["models"] == 2]
+    order, met = ranked(finals, choice.single["ece"], 9)
+    assert (choice.setting.keep, choice.met) == (finals[order[0]]["keep"], met)
+
+
+def test_deep_ensemble_of_the_choice_is_the_mean_of_the_models():
+    choice = choose_setting(tiny(), bundle(), [SETTING], replicas=[tiny(1), tiny(2)], most_macs=9)
+    ids, oods = search_sets(bundle(), SETTING)
+    sets = [rest_of(bundle().val, ids), *(rest_of(bundle().ood_val[k], part) for k, part in oods.items())]
+    with torch.no_grad():
+        logits = [torch.stack([tiny(m).module(tiny().prepare(s)) for m in range(3)]) for s in sets]
+    report = evaluate_logits(logits[0], sets[0].labels, dict(zip(oods, logits[1:], strict=True)))
+    for metric in ("accuracy", "ece", "auroc"):
+        assert choice.deep[metric] == pytest.approx(getattr(report, metric), abs=1e-5)
