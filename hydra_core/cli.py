@@ -26,6 +26,22 @@ def parser() -> argparse.ArgumentParser:
     score.add_argument("--criterion", default="taylor")
     score.add_argument("--samples", type=int, default=500)
 
+    sweep = commands.add_parser("sweep", help="how many heads can go, and how many members pay: CSV and JSON")
+    sweep.add_argument("model", nargs="*", help="one model, or several training seeds of it: each is a repeat")
+    sweep.add_argument("--data", default="demo/fashion")
+    sweep.add_argument("--methods", nargs="+", help="lines of the sweep; all that the data allow")
+    sweep.add_argument("--keep", nargs="+", type=int, help="heads kept in each pruned layer")
+    sweep.add_argument("--members", nargs="+", type=int, help="numbers of members")
+    sweep.add_argument(
+        "--layers", nargs="+", help='"all", "last2", or numbers from 0 like 3,5; several choices allowed'
+    )
+    sweep.add_argument("--seeds", type=int, default=3, help="draws of the searched samples, where there is one model")
+    sweep.add_argument(
+        "--samples", type=int, default=800, help="ID samples to measure on, and a quarter of it of each OOD set"
+    )
+    sweep.add_argument("--out", type=Path, default=Path("runs/sweep"), help="folder; a stopped sweep goes on there")
+    sweep.add_argument("--demo", action="store_true", help="the sweep stored in assets/, nothing else")
+
     models = commands.add_parser("models", help="names of models")
     models.add_argument("--source", default="demo")
 
@@ -42,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return coverage(words[1:])
     args = parser().parse_args(words)
     try:
-        return {"run": _run, "score": _score, "models": _models}[args.command](args)
+        return {"run": _run, "score": _score, "sweep": _sweep, "models": _models}[args.command](args)
     except HydraError as error:
         print(error, file=sys.stderr)
         return 1
@@ -67,6 +83,33 @@ def _score(args: argparse.Namespace) -> int:
         hc.load_model(args.model), bundle.val.sample(args.samples), args.criterion, ood=bundle.ood_val
     )
     print(scores.frame().to_csv(index=False), end="")
+    return 0
+
+
+def _sweep(args: argparse.Namespace) -> int:
+    import hydra_core as hc
+    from hydra_core.methods import sweep as engine
+
+    show = lambda share, text: print(f"{share:4.0%} {text}", file=sys.stderr, flush=True)  # noqa: E731
+    if args.demo:
+        engine.demo_sweep(show)
+        print(f"Written: {engine.STORED}")
+        return 0
+    if not args.model:
+        raise HydraError("A sweep needs a model", expected="a name such as demo/fashion-vit", got="none")
+    views, bundle = [hc.load_model(name) for name in args.model], hc.load_data(args.data)
+    usual = engine.Grid.default(views[0], bundle)
+    grid = engine.Grid(
+        tuple(args.methods or usual.methods), tuple(args.keep or usual.keeps), tuple(args.members or usual.members),
+        tuple(engine.layer_choice(text, len(views[0].shape)) for text in args.layers) if args.layers else usual.layers,
+    )  # fmt: skip
+    found = engine.sweep(
+        views, bundle, [grid], seeds=range(args.seeds), remember=engine.CellFile(args.out / "cells.jsonl"),
+        sizes=engine.Sizes(report=args.samples, report_ood=max(1, args.samples // 4)), progress=show,
+    )  # fmt: skip
+    found.to_json(args.out / "sweep.json")
+    found.to_csv(args.out / "sweep.csv")
+    print(f"Written: {args.out}/sweep.json, sweep.csv")
     return 0
 
 
