@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,10 @@ import numpy as np
 from hydra_core.cost import cost_of
 from hydra_core.data.sets import DataBundle, SampleSet
 from hydra_core.errors import Cancelled, DataError, MaskError, UnknownNameError
-from hydra_core.fusion.evaluator import MaskEvaluator
 from hydra_core.heads.generators import circ_members, random_members
 from hydra_core.heads.mask import HeadMask, Plan
-from hydra_core.heads.scores import HeadScores, labelled, score_heads
-from hydra_core.heads.validation import Validation
+from hydra_core.heads.scores import HeadScores, score_heads
+from hydra_core.heads.validation import StackedSets, Validation
 from hydra_core.methods.base import module_digest
 from hydra_core.methods.hydra_rows import rest_of
 from hydra_core.methods.sweep_table import SINGLE, Point, Sweep, plain
@@ -164,29 +162,28 @@ class Bench:
         return score_heads(self.view, self.ids, "taylor")
 
     @cached_property
-    def _evaluator(self) -> MaskEvaluator:
-        sets = (self.samples, *self.others.values())
-        return MaskEvaluator(self.view, self.view.inputs(*sets), budget_mb=self.budget)
+    def unseen(self) -> StackedSets:
+        """The samples that no search has seen."""
+        return StackedSets(self.view, self.samples, self.others, budget_mb=self.budget)
 
     def logits(
         self, masks: Sequence[HeadMask], progress: Progress | None = None, cancel: threading.Event | None = None
     ) -> np.ndarray:
-        """Logits of masks on samples that no search has seen, (M, N, C): the ID set, then the OOD sets."""
+        """Logits of masks on the unseen samples, (M, N, C): the ID set, then the OOD sets."""
         new = [mask for mask in dict.fromkeys(masks) if mask not in self._logits]
         if new:
             while len(self._logits) > KEPT_LOGITS:  # the oldest leave: cells come back to recent masks only
                 del self._logits[next(iter(self._logits))]
-            self._logits |= dict(zip(new, self._evaluator.many(new, progress=progress, cancel=cancel), strict=True))
+            table = self.unseen.evaluator.many(new, progress=progress, cancel=cancel)
+            self._logits |= dict(zip(new, table, strict=True))
         return np.stack([self._logits[mask] for mask in masks])
 
     def report(self, masks: Sequence[HeadMask]) -> Report:
-        """The figures of an ensemble of masks on the same samples."""
-        ends = np.cumsum([0, len(self.samples), *map(len, self.others.values())])
-        rows = self.logits(masks)
-        own, *oods = (rows[:, a:b] for a, b in pairwise(ends))
+        """The figures of an ensemble of masks on the unseen samples."""
+        rows, spans = self.logits(masks), self.unseen.spans
+        ood = {name: rows[:, spans[name]] for name in self.others}
         shifts = {name: part.shift for name, part in self.others.items()}
-        ood = dict(zip(self.others, oods, strict=True))
-        return evaluate_logits(own, labelled(self.samples), ood or None, shifts=shifts)
+        return evaluate_logits(rows[:, spans[""]], self.unseen.labels, ood or None, shifts=shifts)
 
 
 KEPT_LOGITS = 64
