@@ -1,4 +1,4 @@
-"""Which heads matter? Two criteria side by side, how far they agree, and the heads by rank."""
+"""Which heads matter? Two criteria side by side, how far they agree, heads by rank, and a room for each head."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from typing import Any
 
 import streamlit as st
 
-from app import frame, lab, widgets, work
+from app import frame, lab, travel, widgets, work
 from app.charts.heatmap import head_heatmap
 from app.charts.scatter import agreement_figure
+from app.head_grid import Stroke, head_grid, paint_mask, paint_selection
+from app.room import all_heads, head_of, room, text_of
 from app.session import Session
 from hydra_core.heads.mask import HeadMask
+
+CHOSEN, CHOSEN_FOR = "heads/chosen", "heads/chosen_for"
 
 
 def pick(side: str, default: str) -> str:
@@ -52,13 +56,47 @@ def answer(scores: Any, label: str) -> None:
     )
 
 
-def carry(state: Session, scores: Any) -> None:
-    """Take the ranking along: prune the member that What-if edits."""
+def choose(state: Session, scores: Any, label: str) -> None:
+    """Choose heads by hand or by rank, and take the choice along."""
+    st.subheader("Choose heads and carry them along", anchor=False)
+    options = all_heads(state)
+    if st.session_state.get(CHOSEN_FOR) != state.plan.shape:  # another model: its heads are others
+        st.session_state[CHOSEN], st.session_state[CHOSEN_FOR] = (), state.plan.shape
+    selected = st.session_state[CHOSEN]
+
+    def on_paint(strokes: list[Stroke]) -> None:
+        st.session_state[CHOSEN] = chosen = paint_selection(selected, strokes)
+        fresh = [head for head in strokes[-1].cells if head in chosen]
+        if len(fresh) == 1:
+            st.session_state["head"] = text_of(fresh[0])  # a click opens the head's room
+
+    with st.container(horizontal=True, gap="medium"):
+        with st.container(width=430):
+            head_grid(state.mask, key="heads/grid", on_paint=on_paint, scores=scores, title=label, mode="select",
+                      selected=selected, label="Heads: press space to choose")  # fmt: skip
+            st.caption("Click or drag to choose; a click also opens the head's room below. Arrow keys and space work.")
+        with st.container(width="stretch"):
+            carry(state, scores, selected)
+    st.selectbox("Enter the room of a head", options, index=None, key="head", bind="query-params",
+                 placeholder="layer.head", help="Named layer.head, counted from 0.", width=260)  # fmt: skip
+
+
+def carry(state: Session, scores: Any, selected: tuple[tuple[int, int], ...]) -> None:
+    """Prune the member that What-if edits: by the chosen heads, or by rank."""
+    name = state.plan.names[state.active]
+    st.markdown(f"**{len(selected)} chosen**: {', '.join(map(text_of, selected)) or 'none yet'}")
+    with st.container(horizontal=True):
+        if st.button(f"Prune them in member {name}, open What if", type="primary", key="heads/prune",
+                     icon=":material/content_cut:", disabled=not selected):  # fmt: skip
+            frame.session().change_mask(paint_mask(state.mask, [Stroke(selected, False)]))
+            travel.go("what_if")
+        st.button("Choose none", key="heads/none", on_click=st.session_state.update, args=({CHOSEN: ()},),
+                  disabled=not selected)  # fmt: skip
     most = max(state.plan.shape)
+    st.markdown("**Or by rank** of the left criterion")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         keep = st.slider("Keep in each layer", 0, most, most // 2, key="heads/keep", width=260)
         mask = HeadMask.top(scores, [min(keep, heads) for heads in state.plan.shape])
-        name = state.plan.names[state.active]
         if st.button(f"Prune member {name} so", key="heads/carry", icon=":material/content_cut:"):
             frame.session().change_mask(mask)
             st.toast(f"Member {name} keeps {mask.kept} of {mask.total} heads. Look at What if.")
@@ -88,8 +126,10 @@ def page() -> None:
     with ranked:
         table = left.frame().merge(right.frame(), on=["layer", "head"], suffixes=(f" ({labels[0]})", f" ({labels[1]})"))
         widgets.show_table(table.dropna(axis=1, how="all"), "heads", height=360)
-    carry(state, left)
     st.caption(f"Measured on {lab.sample(state.data).note}.")
+    choose(state, left, labels[0])
+    if st.session_state.get("head") in all_heads(state):
+        room(state, head_of(st.session_state["head"]))
 
 
 page()

@@ -4,7 +4,19 @@ Everything here is cached by small digests (names, data digests, mask texts) for
 read-only. Functions that may take long accept `progress` and `cancel`.
 """
 
-from app.lab.results import cost, criteria, evaluator, logits, probabilities, report, scores
+from app.lab.results import cost, criteria, evaluator, logits, probabilities, report, scores, scores_at_hand
+from app.lab.room import (
+    Look,
+    Moved,
+    attention,
+    find_sample,
+    missing_criteria,
+    sample_rows,
+    score_missing,
+    standing,
+    top_samples,
+    without,
+)
 from app.lab.sources import (
     Options,
     Sample,
@@ -20,6 +32,7 @@ from app.lab.sources import (
 )
 from app.lab.spaces import projections
 from app.lab.store import infer
+from app.lab.stored import stored_hydra
 from app.lab.table import comparison, row_names, stored_comparison
 from app.lab.takeaway import fused_file, pruned_file, read_recipe, recipe, unpruned
 from app.lab.warm import warm_up
@@ -30,9 +43,12 @@ __all__ = [
     "HYDRA",
     "HYDRA_TRUNK",
     "SINGLE",
+    "Look",
+    "Moved",
     "Options",
     "Sample",
     "Split",
+    "attention",
     "comparison",
     "cost",
     "costs",
@@ -42,10 +58,12 @@ __all__ = [
     "default_data",
     "default_model",
     "evaluator",
+    "find_sample",
     "fused_file",
     "infer",
     "latencies",
     "logits",
+    "missing_criteria",
     "model",
     "model_names",
     "probabilities",
@@ -56,9 +74,16 @@ __all__ = [
     "report",
     "row_names",
     "sample",
+    "sample_rows",
+    "score_missing",
     "scores",
+    "scores_at_hand",
     "shape",
+    "standing",
     "stored_comparison",
+    "stored_hydra",
+    "top_samples",
     "unpruned",
     "warm_up",
+    "without",
 ]

@@ -11,6 +11,7 @@ import numpy as np
 from app.cache import MIB, digest
 from app.lab import store
 from app.lab.sources import Options, Sample, model, sample
+from app.lab.stored import stored_scores
 from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.progress import Progress
 
@@ -127,6 +128,9 @@ def scores(
     def compute() -> HeadScores:
         from hydra_core.heads.scores import score_heads
 
+        known = None if settings else stored_scores(model_name, chosen, criterion)
+        if known is not None:
+            return known
         view = model(model_name)
         return store.infer(
             lambda: score_heads(
@@ -134,7 +138,23 @@ def scores(
             )
         )
 
-    return store.results.get(digest("scores", model_name, chosen.key, criterion, sorted(settings.items())), compute)
+    return store.results.get(_scores_key(model_name, chosen, criterion, settings), compute)
+
+
+def _scores_key(model_name: str, chosen: Sample, criterion: str, settings: Mapping[str, Any]) -> str:
+    return digest("scores", model_name, chosen.key, criterion, sorted(settings.items()))
+
+
+def scores_at_hand(model_name: str, data_name: str) -> dict[str, HeadScores]:
+    """Scores by criterion that are there already, measured in this process or carried by the demo; computes none."""
+    chosen = sample(data_name, Options(n=500))
+    here = [
+        name
+        for name in criteria()
+        if _scores_key(model_name, chosen, name, {}) in store.results
+        or stored_scores(model_name, chosen, name) is not None
+    ]
+    return {name: scores(model_name, data_name, name) for name in here}
 
 
 def cost(model_name: str, plan: Plan | HeadMask) -> Cost:

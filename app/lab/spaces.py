@@ -31,19 +31,19 @@ def projections(
     def compute() -> list[Any]:
         from hydra_core.heads.projection import project_heads
 
-        plain, shown = _head_outputs(model_name, chosen), _head_outputs(model_name, chosen, mask)
+        plain, shown = head_outputs(model_name, chosen), head_outputs(model_name, chosen, mask)
         return project_heads(plain, shown, len(chosen.id), heads, dims=dims, how=how)
 
     return chosen, store.results.get(key, lambda: store.infer(compute))
 
 
-def _head_outputs(model_name: str, chosen: Sample, mask: HeadMask | None = None) -> list[torch.Tensor]:
+def head_outputs(model_name: str, chosen: Sample, mask: HeadMask | None = None) -> list[torch.Tensor]:
     """What every head hands on, one (N, H, d_h) a layer: one forward serves all panels of a page."""
-    from hydra_core.heads.attention_maps import head_outputs
+    from hydra_core.heads import attention_maps
 
     def compute() -> list[torch.Tensor]:
         view = model(model_name)
-        return head_outputs(view, view.inputs(*chosen.sets.values()), mask=mask)
+        return attention_maps.head_outputs(view, view.inputs(*chosen.sets.values()), mask=mask)
 
     key = digest("head outputs", model_name, chosen.key, mask.text if mask else "")
     return store.results.get(key, lambda: store.infer(compute), lambda layers: sum(layer.nbytes for layer in layers))
