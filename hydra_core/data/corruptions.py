@@ -2,8 +2,11 @@
 
 After Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations" (ICLR 2019). Their strengths for CIFAR-10-C (32 pixels) and ImageNet-C (224 pixels) are
-the anchors; between these sizes a strength is interpolated in the logarithm of the shorter side. The
-public packages of these corruptions are unmaintained or need OpenCV and scikit-image; numpy and Pillow do.
+the anchors, number by number as their code has them (github.com/hendrycks/robustness, ImageNet-C:
+create_c/make_cifar_c.py and imagenet_c/corruptions.py); between these sizes a strength is interpolated in
+the logarithm of the shorter side (fill-in). Fog's clouds are octaves of noise instead of their
+diamond-square fractal, with the same roughness. The public packages of these corruptions are unmaintained
+or need OpenCV and scikit-image; numpy and Pillow do.
 """
 
 from __future__ import annotations
@@ -20,43 +23,46 @@ from PIL import Image
 
 from hydra_core.data.images import stack_images
 from hydra_core.data.report import Watch
-from hydra_core.data.sets import SampleSet, Shift
+from hydra_core.data.sets import DataBundle, SampleSet, Shift
 from hydra_core.errors import DataError, UnknownNameError
-from hydra_core.progress import Progress
+from hydra_core.progress import Progress, step_of
 
 SEVERITIES = (1, 2, 3, 4, 5)
 SMALL, LARGE = 32, 224  # pixels for which the two tables of strengths were made
 
 Strengths = tuple[float, float, float, float, float]
-Change = Callable[[np.ndarray, float, np.random.Generator], np.ndarray]
+Change = Callable[..., np.ndarray]  # (image, one strength or more, generator) -> image
 
 
 @dataclass(frozen=True)
 class Corruption:
     """One corruption: how it is shown, its strengths at 32 and 224 pixels, and what it does.
 
-    `change` takes a float64 image in 0 ... 1, (H, W) or (H, W, 3), a strength and a generator.
+    `change` takes a float64 image in 0 ... 1, (H, W) or (H, W, 3), its strengths and a generator. `small` and
+    `large` hold one row of five severities for each of its strengths.
     """
 
     label: str
-    small: Strengths
-    large: Strengths
+    small: tuple[Strengths, ...]
+    large: tuple[Strengths, ...]
     change: Change
 
-    def strength(self, severity: int, side: int) -> float:
-        """The strength for images whose shorter side has `side` pixels."""
+    def strengths(self, severity: int, side: int) -> tuple[float, ...]:
+        """The strengths for images whose shorter side has `side` pixels."""
         share = math.log(side / SMALL) / math.log(LARGE / SMALL) if side > 0 else 0.0
         share = min(1.0, max(0.0, share))
-        a, b = self.small[severity - 1], self.large[severity - 1]
-        return a ** (1 - share) * b**share
+        pairs = zip(self.small, self.large, strict=True)
+        return tuple(a[severity - 1] ** (1 - share) * b[severity - 1] ** share for a, b in pairs)
 
 
 CORRUPTIONS: dict[str, Corruption] = {}
 
 
-def _register(name: str, label: str, small: Strengths, large: Strengths) -> Callable[[Change], Change]:
+def _register(name: str, label: str, *rows: Strengths) -> Callable[[Change], Change]:
+    """`rows`: for each strength the five at 32 pixels, then the five at 224."""
+
     def keep(change: Change) -> Change:
-        CORRUPTIONS[name] = Corruption(label, small, large, change)
+        CORRUPTIONS[name] = Corruption(label, rows[::2], rows[1::2], change)
         return change
 
     return keep
@@ -118,22 +124,27 @@ def _pixelate(x: np.ndarray, scale: float, rng: np.random.Generator) -> np.ndarr
     return np.asarray(coarse, dtype=np.float64) / 255
 
 
-@_register("fog", "Fog", (0.2, 0.5, 0.75, 1.0, 1.5), (1.5, 2.0, 2.5, 2.75, 3.0))
-def _fog(x: np.ndarray, density: float, rng: np.random.Generator) -> np.ndarray:
+@_register(
+    "fog", "Fog", (0.2, 0.5, 0.75, 1.0, 1.5), (1.5, 2.0, 2.5, 2.5, 3.0), (3, 3, 2.5, 2, 1.75), (2, 2, 1.7, 1.5, 1.4)
+)
+def _fog(x: np.ndarray, density: float, decay: float, rng: np.random.Generator) -> np.ndarray:
     top = float(x.max())
-    haze = _clouds(x.shape[0], x.shape[1], rng)
+    haze = _clouds(x.shape[0], x.shape[1], decay, rng)
     hazy = x + density * (haze if x.ndim == 2 else haze[..., None])
     return hazy * top / (top + density) if top else hazy / (1 + density)
 
 
-def _clouds(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
-    """Smooth random clouds in 0 ... 1, (H, W): octaves of noise, each twice as fine and half as strong."""
+def _clouds(height: int, width: int, decay: float, rng: np.random.Generator) -> np.ndarray:
+    """Random clouds in 0 ... 1, (H, W): octaves of noise, each twice as fine and decay^2 times as weak.
+
+    The square is theirs: the fractal multiplies its random steps by their own width.
+    """
     total = np.zeros((height, width))
     cells, weight = 2, 1.0
     while cells < 2 * max(height, width):
         grid = Image.fromarray(rng.random((cells, cells)).astype(np.float32))
         total += weight * np.asarray(grid.resize((width, height), Image.Resampling.BICUBIC))
-        cells, weight = cells * 2, weight / 2
+        cells, weight = cells * 2, weight / decay**2
     low, high = total.min(), total.max()
     return (total - low) / (high - low) if high > low else total * 0 + 0.5
 
@@ -154,8 +165,8 @@ def corrupt_image(image: np.ndarray, name: str, severity: int, rng: np.random.Ge
         UnknownNameError, DataError.
     """
     corruption = _checked(name, severity)
-    strength = corruption.strength(severity, min(image.shape[:2]))
-    return _to_uint8(corruption.change(image.astype(np.float64) / 255, strength, rng))
+    strengths = corruption.strengths(severity, min(image.shape[:2]))
+    return _to_uint8(corruption.change(image.astype(np.float64) / 255, *strengths, rng))
 
 
 def _checked(name: str, severity: int) -> Corruption:
@@ -204,3 +215,61 @@ def _generator(seed: int, name: str, key: str) -> np.random.Generator:
     """The same noise field for all severities of one image, so that they differ in strength alone."""
     digest = hashlib.blake2b(f"{seed}|{name}|{key}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
     return np.random.default_rng(int.from_bytes(digest, "little"))
+
+
+# -- whole data sets -----------------------------------------------------------------------------
+
+MARK = "~"  # in a data set's name, before the corruption: "demo/fashion~fog-3"
+
+
+def corrupt_bundle(
+    bundle: DataBundle,
+    name: str,
+    severity: int = 3,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+    cancel: threading.Event | None = None,
+) -> DataBundle:
+    """A data set whose validation and test images are corrupted; training images and OOD sets stay as they are.
+
+    So the known classes look different and must still be known, as in full-spectrum OOD detection (Yang et al.,
+    IJCV 2023): a detector that takes noise for news is found out.
+
+    Raises:
+        UnknownNameError, DataError, Cancelled: see `corrupt`.
+    """
+    parts = {}
+    for place, part in enumerate(("val", "test")):
+        step = step_of(progress, place, 2)
+        parts[part] = corrupt(
+            getattr(bundle, part), name, severity, seed=seed, shift="id", progress=step, cancel=cancel
+        )
+    label = f"{CORRUPTIONS[name].label}, severity {severity}"
+    about = f"ID images changed: {label}; OOD sets unchanged. {bundle.about}".strip()
+    return replace(bundle, name=shifted_name(bundle.name, name, severity), about=about, **parts)
+
+
+def shifted_name(base: str, name: str, severity: int) -> str:
+    """The name of a corrupted data set.
+
+    Examples:
+        >>> shifted_name("demo/fashion", "fog", 3)
+        'demo/fashion~fog-3'
+    """
+    return f"{base}{MARK}{name}-{severity}"
+
+
+def parse_shift(name: str) -> tuple[str, str, int] | None:
+    """(name of the clean set, corruption, severity) of a corrupted data set's name; None for any other name.
+
+    Raises:
+        UnknownNameError, DataError: no such corruption or severity.
+    """
+    base, mark, change = name.rpartition(MARK)
+    if not mark:
+        return None
+    kind, _, severity = change.rpartition("-")
+    number = int(severity) if severity.isdecimal() and len(severity) < 3 else 0
+    _checked(kind, number)
+    return base, kind, number

@@ -25,9 +25,17 @@ def register_data(name: str, load: Callable[[], DataBundle]) -> None:
 def load_data(name: str) -> DataBundle:
     """A data set with named splits: val, test, and OOD sets for validation and for test.
 
+    "NAME~CORRUPTION-SEVERITY" is the same set with corrupted ID images: "demo/fashion~gaussian_noise-3".
+
     Raises:
-        UnknownNameError: no such data set; the text names the nearest.
+        UnknownNameError: no such data set or corruption; the text names the nearest.
     """
+    from hydra_core.data.corruptions import corrupt_bundle, parse_shift
+
+    shift = parse_shift(name)
+    if shift is not None:
+        base, change, severity = shift
+        return corrupt_bundle(load_data(base), change, severity)
     if name not in DATA:
         raise UnknownNameError("data set", name, list_data())
     return DATA[name]()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hydra_core.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, corrupt_image
+from hydra_core.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, corrupt_image, parse_shift
 from hydra_core.data.images import stack_images
 from hydra_core.data.sets import SampleSet
 from hydra_core.errors import Cancelled, DataError, UnknownNameError
@@ -41,11 +41,15 @@ def test_severities_grow_and_shapes_stay(name: str, shape: tuple[int, int, bool]
         out = corrupt_image(image, name, severity, rng())
         assert out.shape == image.shape
         assert out.dtype == np.uint8
-        distances.append(np.abs(out.astype(float) - image).mean())
+        if name == "fog":  # haze takes away from the scene, while its mean depends on how rough the clouds are
+            hazy = [corrupt_image(image, name, severity, rng(seed)) for seed in range(5)]
+            distances.append(1 - np.mean([np.corrcoef(image.ravel(), h.ravel())[0, 1] for h in hazy]))
+        else:
+            distances.append(np.abs(out.astype(float) - image).mean())
     # JPEG and box sizes move in whole steps, so neighbours may tie; the ends may not
     assert all(b >= a * 0.93 for a, b in pairwise(distances)), distances
     assert distances[0] > 0
-    assert distances[-1] > 1.2 * distances[0]
+    assert distances[-1] > (1.1 if name == "fog" else 1.2) * distances[0]
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
@@ -57,13 +61,37 @@ def test_the_smallest_and_flattest_images(name: str, shape: tuple[int, ...], val
         assert corrupt_image(image, name, severity, rng()).shape == shape
 
 
-def test_strengths_are_the_published_ones_at_32_and_224_pixels() -> None:
+# read off the code of the paper's authors (github.com/hendrycks/robustness), CIFAR-10-C and ImageNet-C
+PUBLISHED = {
+    "gaussian_noise": ([0.04, 0.06, 0.08, 0.09, 0.10], [0.08, 0.12, 0.18, 0.26, 0.38]),
+    "shot_noise": ([500, 250, 100, 75, 50], [60, 25, 12, 5, 3]),
+    "impulse_noise": ([0.01, 0.02, 0.03, 0.05, 0.07], [0.03, 0.06, 0.09, 0.17, 0.27]),
+    "gaussian_blur": ([0.4, 0.6, 0.7, 0.8, 1], [1, 2, 3, 4, 6]),
+    "brightness": ([0.05, 0.1, 0.15, 0.2, 0.3], [0.1, 0.2, 0.3, 0.4, 0.5]),
+    "contrast": ([0.75, 0.5, 0.4, 0.3, 0.15], [0.4, 0.3, 0.2, 0.1, 0.05]),
+    "jpeg": ([80, 65, 58, 50, 40], [25, 18, 15, 10, 7]),
+    "pixelate": ([0.95, 0.9, 0.85, 0.75, 0.65], [0.6, 0.5, 0.4, 0.3, 0.25]),
+    "fog": ([0.2, 0.5, 0.75, 1, 1.5], [1.5, 2, 2.5, 2.5, 3]),
+}
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_strengths_are_the_published_ones_at_32_and_224_pixels(name: str) -> None:
+    for row, side in zip(PUBLISHED[name], (32, 224), strict=True):
+        assert [CORRUPTIONS[name].strengths(s, side)[0] for s in SEVERITIES] == pytest.approx(row)
+
+
+def test_fog_is_as_rough_as_published() -> None:
+    fog = CORRUPTIONS["fog"]
+    assert [fog.strengths(s, 32)[1] for s in SEVERITIES] == pytest.approx([3, 3, 2.5, 2, 1.75])
+    assert [fog.strengths(s, 224)[1] for s in SEVERITIES] == pytest.approx([2, 2, 1.7, 1.5, 1.4])
+
+
+def test_strengths_between_and_beyond_the_two_sizes() -> None:
     noise = CORRUPTIONS["gaussian_noise"]
-    assert [noise.strength(s, 32) for s in SEVERITIES] == pytest.approx([0.04, 0.06, 0.08, 0.09, 0.10])
-    assert [noise.strength(s, 224) for s in SEVERITIES] == pytest.approx([0.08, 0.12, 0.18, 0.26, 0.38])
-    assert noise.strength(1, 8) == pytest.approx(0.04)
-    assert noise.strength(1, 1000) == pytest.approx(0.08)
-    assert noise.strength(1, round((32 * 224) ** 0.5)) == pytest.approx((0.04 * 0.08) ** 0.5, rel=5e-3)
+    assert noise.strengths(1, 8) == pytest.approx((0.04,))
+    assert noise.strengths(1, 1000) == pytest.approx((0.08,))
+    assert noise.strengths(1, round((32 * 224) ** 0.5)) == pytest.approx(((0.04 * 0.08) ** 0.5,), rel=5e-3)
 
 
 def test_noise_has_the_variance_that_it_should() -> None:
@@ -145,3 +173,53 @@ def test_errors_and_cancel() -> None:
     stop.set()
     with pytest.raises(Cancelled):
         corrupt(plain, "jpeg", cancel=stop)
+
+
+# -- whole data sets -------------------------------------------------------------------------
+
+
+def test_a_data_set_by_name_has_its_id_images_corrupted_and_nothing_else() -> None:
+    from hydra_core.data.load import load_data
+
+    plain, shifted = load_data("demo/fashion"), load_data("demo/fashion~gaussian_noise-3")
+    assert shifted.name.endswith("~gaussian_noise-3")
+    assert shifted.digest != plain.digest
+    for part in ("val", "test"):
+        before, after = getattr(plain, part), getattr(shifted, part)
+        np.testing.assert_array_equal(after.labels, before.labels)
+        assert after.class_names == before.class_names
+        assert after.shift == "id"
+        one = corrupt(before.take([7]), "gaussian_noise", 3).inputs[0]
+        np.testing.assert_array_equal(after.inputs[7], one)
+    assert {name: s.digest for name, s in shifted.ood_test.items()} == {
+        name: s.digest for name, s in plain.ood_test.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["demo/fashion~fgo-3", "demo/fashion~fog-6", "demo/fashion~fog", "demo/fashion~", "~"])
+def test_corrupted_sets_that_do_not_exist(name: str) -> None:
+    from hydra_core.data.load import load_data
+
+    with pytest.raises((UnknownNameError, DataError)):
+        load_data(name)
+
+
+def test_names_that_are_no_corruption_are_left_alone() -> None:
+    assert parse_shift("demo/fashion") is None
+    assert parse_shift("yours/ab-cd_3~jpeg-2") == ("yours/ab-cd_3", "jpeg", 2)
+
+
+def test_texts_cannot_be_corrupted_by_name() -> None:
+    from hydra_core.data.load import DATA, load_data, register_data
+    from hydra_core.data.sets import DataBundle
+
+    def texts(name: str) -> SampleSet:
+        return SampleSet(name, np.array(["a", "b"], dtype=object), np.array([0, 1]), (f"{name}/1", f"{name}/2"),
+                         ("x", "y"), kind="text")  # fmt: skip
+
+    register_data("yours/texts-of-a-test", lambda: DataBundle("t", texts("val"), texts("test")))
+    try:
+        with pytest.raises(DataError, match="cannot be corrupted"):
+            load_data("yours/texts-of-a-test~fog-1")
+    finally:
+        del DATA["yours/texts-of-a-test"]
