@@ -72,7 +72,7 @@ def test_mean_and_spread_are_over_the_three_models(table):
 def test_costs(table):
     assert table["single"].costs["mac_ratio"] == 1
     assert table["deep_ensemble"].costs["mac_ratio"] == 3
-    assert table["mc_dropout"].costs["mac_ratio"] == 8
+    assert 7 < table["mc_dropout"].costs["mac_ratio"] < 8  # the stem runs once
     plan = plan_of("circ", tiny(), bundle(), SETTING)
     assert table["hydra_circ"].costs["macs"] == cost_of(tiny(), plan).macs
     assert table["hydra_circ"].costs["macs"] < table["hydra_circ_unfused"].costs["macs"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from hydra_core.errors import CheckpointError, ModelError, UnknownNameError, UnsupportedModel
 from hydra_core.heads.mask import HeadMask, Plan
@@ -65,9 +68,50 @@ def test_deep_ensemble_costs_three_times_single():
     assert single(tiny()).cost().mac_ratio == 1.0
 
 
-def test_eight_passes_cost_eight_times_but_hold_the_weights_once():
+def test_eight_passes_cost_eight_times_the_blocks_but_hold_the_weights_once():
     cost = mc_dropout(tiny(), passes=8).cost()
-    assert (cost.parameter_ratio, cost.mac_ratio) == (1.0, 8.0)
+    stem = 16 * 24 * 16  # tokens x width x pixels of a patch: before the first dropout, so run once
+    assert cost.parameter_ratio == 1.0
+    assert cost.macs == stem + 8 * (cost.single_macs - stem)
+
+
+def test_passes_are_the_model_with_their_masks_written_in():
+    method, x = mc_dropout(tiny(), passes=2, p=0.3, seed=1), batch(20)  # more than one part
+    model = copy.deepcopy(tiny().module)
+    places = [path for path, m in model.named_modules() if isinstance(m, nn.Dropout) and path.startswith("blocks.")]
+    for turn in range(2):
+        for i, path in enumerate(places):
+            model.get_submodule(path).register_forward_hook(written_in(1_009 + i, turn, 0.3))
+        for block in model.blocks:
+            block.attn.fused_attn = False
+        with torch.no_grad():
+            torch.testing.assert_close(method.member_logits(x)[turn], model(x), rtol=1e-9, atol=1e-9)
+        for path in places:
+            model.get_submodule(path)._forward_hooks.clear()
+
+
+def written_in(place: int, turn: int, p: float):
+    def hook(module, inputs, output):
+        draw = torch.rand(1, *output.shape[1:], generator=torch.Generator().manual_seed(place * 10_007 + turn))
+        return output * (draw >= p) / (1 - p)
+
+    return hook
+
+
+def test_dropout_runs_where_blocks_form_no_chain():
+    import timm
+
+    torch.manual_seed(0)
+    module = timm.create_model(
+        "swin_tiny_patch4_window7_224", img_size=56, embed_dim=24, depths=(1, 1), num_heads=(2, 4), num_classes=5,
+        in_chans=1,
+    )  # fmt: skip
+    view = build_view("swin", module.eval(), input_size=(1, 56, 56))
+    x = torch.randn(3, 1, 56, 56)
+    with torch.no_grad():
+        torch.testing.assert_close(mc_dropout(view, p=0.0).member_logits(x)[7], view.module(x), rtol=1e-5, atol=1e-5)
+    first, second = mc_dropout(view, p=0.3, passes=2).member_logits(x)
+    assert not torch.allclose(first, second)
 
 
 def test_deep_ensemble_refuses_other_classes():
@@ -90,7 +134,7 @@ def test_dropout_reaches_attention_and_mlp_of_every_block_but_not_the_shared_mod
     names = [name for name, m in method.net.named_modules() if type(m).__name__ == "FixedDropout"]
     for block in range(3):
         for place in ("attn.attn_drop", "attn.proj_drop", "mlp.drop1", "mlp.drop2"):
-            assert f"model.blocks.{block}.{place}" in names
+            assert f"rows.net.blocks.{block}.block.{place}" in names
     assert not any(type(m).__name__ == "FixedDropout" for m in tiny().module.modules())
 
 
@@ -114,8 +158,6 @@ def test_rank_one_linear_is_the_formula():
 
 
 def test_lora_equals_the_model_with_its_change_added_to_the_weight():
-    import copy
-
     method = lora_ensemble(tiny(), rank=2)
     with torch.no_grad():
         for name, p in method.net.named_parameters():
