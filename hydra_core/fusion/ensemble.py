@@ -17,7 +17,15 @@ import torch
 from torch import nn
 
 from hydra_core.errors import CheckpointError, HydraError
-from hydra_core.fusion.grouped import MemberLoop, average, pack_members, same_module, stack, unpack_members
+from hydra_core.fusion.grouped import (
+    GroupedLinear,
+    MemberLoop,
+    average,
+    pack_members,
+    same_module,
+    stack,
+    unpack_members,
+)
 from hydra_core.fusion.surgery import prune_model
 from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.models.attention import cut, kind_of, pad_to
@@ -26,6 +34,8 @@ from hydra_core.models.shadow import set_child, shadow
 from hydra_core.models.view import ModelView
 
 FORMAT = "hydra-ensemble-1"
+# Bytes. ViT-Ti, M = 3, batch 32 on two cores took 1.2 to 1.5 of the members' time in one piece, 0.9 to 1.0 in pieces.
+CPU_ACTIVATION = 8 * 2**20
 
 
 @dataclass(frozen=True)
@@ -120,6 +130,7 @@ class HydraEnsemble(nn.Module):
         self.net = net
         self.leaves = tuple(leaves)  # member -> its group after the last block
         self.groups = tuple(groups)
+        self._widest: int | None = None  # bytes; found when the first batch comes
 
     @property
     def members(self) -> int:
@@ -128,8 +139,16 @@ class HydraEnsemble(nn.Module):
     @torch.inference_mode()
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of every member, (M, B, C), from a batch (B, ...)."""
-        logits = self.net(x)  # (G*B, C)
-        return unpack_members(logits, max(self.leaves) + 1)[list(self.leaves)]  # (M, B, C)
+        step = self._step(x) if x.device.type == "cpu" else len(x)
+        parts = [unpack_members(self.net(part), max(self.leaves) + 1) for part in x.split(max(1, step))]
+        logits = parts[0] if len(parts) == 1 else torch.cat(parts, 1)  # (G, B, C)
+        return logits[list(self.leaves)]  # (M, B, C)
+
+    def _step(self, x: torch.Tensor) -> int:
+        """Samples a pass on a CPU: members on the batch axis fill its caches M times as fast as one model does."""
+        if self._widest is None and len(x):
+            self._widest = widest_output(self.net, x[:1])
+        return CPU_ACTIVATION // max(1, self._widest or 0)
 
     member_logits = forward
 
@@ -151,6 +170,23 @@ class HydraEnsemble(nn.Module):
         }
         save_file(tensors, path, metadata=meta)
         return path
+
+
+def widest_output(net: nn.Module, x: torch.Tensor) -> int:
+    """Bytes of the largest tensor that a linear layer of the network gives for x."""
+    sizes = [0]
+
+    def note(_: nn.Module, __: Any, out: torch.Tensor) -> None:
+        sizes.append(out.numel() * out.element_size())
+
+    linears = [m for m in net.modules() if isinstance(m, nn.Linear | GroupedLinear)]
+    handles = [m.register_forward_hook(note) for m in linears]
+    try:
+        net(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return max(sizes)
 
 
 def fuse(

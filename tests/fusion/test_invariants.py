@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from hydra_core.errors import MaskError
+from hydra_core.fusion import ensemble
 from hydra_core.fusion.ensemble import FusionOptions, fuse, load_hydra
 from hydra_core.fusion.evaluator import MaskEvaluator
+from hydra_core.fusion.grouped import GroupedLinear
 from hydra_core.fusion.surgery import prune_model
 from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.models.view import ModelView
@@ -63,6 +65,30 @@ def test_fused_members_equal_pruned_members(case, share_trunk):
     want = torch.stack([prune_model(view, mask, gate=True)(x) for mask in masks])
     torch.testing.assert_close(hydra(x), want, **TIGHT)
     torch.testing.assert_close(hydra.predict_proba(x), want.softmax(-1).mean(0), **TIGHT)
+
+
+def test_a_batch_in_pieces_gives_the_same_logits(monkeypatch):
+    view, x = variant("plain")
+    hydra = fuse(view, masks_of(view))
+    whole = hydra(x)
+    sizes = []
+    hydra.net.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    monkeypatch.setattr(ensemble, "CPU_ACTIVATION", 2 * hydra._widest)
+    torch.testing.assert_close(hydra(torch.cat([x, x[:1]])), torch.cat([whole, whole[:, :1]], 1), **TIGHT)
+    assert sizes == [2, 2, 1]
+    monkeypatch.setattr(ensemble, "CPU_ACTIVATION", 1)  # less than one sample needs: one at a time
+    torch.testing.assert_close(hydra(x), whole, **TIGHT)
+    assert hydra(x[:0]).shape == (3, 0, 5)
+
+
+def test_grouped_products_are_the_same_with_and_without_gradients():
+    linears = [torch.nn.Linear(6, 4, bias=bias).double() for bias in (True, False, True)]
+    for own in (linears, linears[1:2] * 2):
+        grouped, x = GroupedLinear(own), torch.randn(3 * len(own), 5, 6, dtype=torch.float64)
+        expected = torch.cat([linear(part) for linear, part in zip(own, x.chunk(len(own)), strict=True)])
+        torch.testing.assert_close(grouped(x), expected, **TIGHT)
+        with torch.inference_mode():
+            torch.testing.assert_close(grouped(x), expected.detach().clone(), **TIGHT)
 
 
 def test_equal_members_are_one_member(case):
