@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from hydra_core.cost import Cost, count_macs, count_parameters, example_input
+from hydra_core.data.sets import SampleSet
 from hydra_core.errors import CheckpointError, UnsupportedModel
 from hydra_core.fusion.ensemble import Branch
 from hydra_core.fusion.grouped import unpack_members
@@ -47,6 +49,14 @@ class Method:
     def predict_proba(self, x: torch.Tensor) -> torch.Tensor:
         """Mean over members of their softmax, (B, C)."""
         return self.member_logits(x).softmax(-1).mean(0)
+
+    def doubt(self, samples: SampleSet, logits: np.ndarray) -> np.ndarray | None:
+        """The row's own OOD score of each sample, (N,), higher is more OOD; None: the score that a comparison asks for.
+
+        Args:
+            logits: what the row gave for these samples, (M, N, C).
+        """
+        return None
 
     def cost(self) -> Cost:
         """Distinct parameters and multiply-adds a sample, beside those of the unpruned model."""

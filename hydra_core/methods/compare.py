@@ -13,7 +13,7 @@ import argparse
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -170,8 +170,16 @@ class _Study:
             {name: scale(self.store.logits(method, part)) for name, part in ood.items()},
             shifts={name: part.shift for name, part in ood.items()},
             ood_score=self.ood_score,
+            scores=self._own_scores(method, samples, ood),
             bootstrap=bootstrap,
         )
+
+    def _own_scores(self, method: Method, samples: SampleSet, ood: Mapping[str, SampleSet]) -> Any:
+        """The OOD scores of a row that brings its own; None for the others."""
+        own = method.doubt(samples, self.store.logits(method, samples))
+        if own is None:
+            return None
+        return own, {name: method.doubt(part, self.store.logits(method, part)) for name, part in ood.items()}
 
 
 def _measure(name: str, row: Row, scaling: str, contexts: _Contexts, study: _Study, base: float | None) -> RowResult:

@@ -218,3 +218,6 @@ for _row in (
     register_row(_row)
 
 DEFAULT_ROWS = (*ROWS, "temperature(single)", "temperature(hydra_circ)", "vector(single)")
+
+# after DEFAULT_ROWS: these fit zero-shot models only
+from hydra_core.methods import zero_shot_rows  # noqa: E402, F401

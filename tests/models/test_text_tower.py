@@ -1,4 +1,4 @@
-"""The text tower's heads: masks against the native model with edited weights, in float64; image features; long texts."""
+"""The text tower's heads: masks against the native model with edited weights, float64; image features; long texts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.models.test_zero_shot import images
 open_clip = pytest.importorskip("open_clip")
 
 TWO_LAYERS = TEXT | {"layers": 2, "heads": 4, "width": 32}
-TOWERS = {
+TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
     "clip": ("CLIP", {}),
     "siglip bias": ("CustomTextCLIP", {"init_logit_bias": -3.0}),
     "average pool, no causal mask": ("CustomTextCLIP", {"text": {"pool_type": "last", "no_causal_mask": True}}),
