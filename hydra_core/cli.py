@@ -42,6 +42,19 @@ def parser() -> argparse.ArgumentParser:
     sweep.add_argument("--out", type=Path, default=Path("runs/sweep"), help="folder; a stopped sweep goes on there")
     sweep.add_argument("--demo", action="store_true", help="the sweep stored in assets/, nothing else")
 
+    noise = commands.add_parser(
+        "noise", help="does pruning make the model worse under noise? loss gaps and their terms"
+    )
+    noise.add_argument("model", nargs="?")
+    noise.add_argument("--data", default="demo/fashion")
+    noise.add_argument("--corruptions", nargs="+", default=["gaussian_noise"])
+    noise.add_argument("--criterion", default="taylor", help="the order in which heads go")
+    noise.add_argument("--keep", nargs="+", type=int, help="heads kept in each pruned layer; three quarters, half ...")
+    noise.add_argument("--layers", default="all", help='"all", "last2", or numbers from 0 like 3,5')
+    noise.add_argument("--samples", type=int, default=200, help="validation images")
+    noise.add_argument("--out", type=Path, default=Path("runs/noise"), help="folder for the results")
+    noise.add_argument("--demo", action="store_true", help="the study stored in assets/, nothing else")
+
     models = commands.add_parser("models", help="names of models")
     models.add_argument("--source", default="demo")
 
@@ -58,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return coverage(words[1:])
     args = parser().parse_args(words)
     try:
-        return {"run": _run, "score": _score, "sweep": _sweep, "models": _models}[args.command](args)
+        return {"run": _run, "score": _score, "sweep": _sweep, "noise": _noise, "models": _models}[args.command](args)
     except HydraError as error:
         print(error, file=sys.stderr)
         return 1
@@ -90,9 +103,8 @@ def _sweep(args: argparse.Namespace) -> int:
     import hydra_core as hc
     from hydra_core.methods import sweep as engine
 
-    show = lambda share, text: print(f"{share:4.0%} {text}", file=sys.stderr, flush=True)  # noqa: E731
     if args.demo:
-        engine.demo_sweep(show)
+        engine.demo_sweep(_show)
         print(f"Written: {engine.STORED}")
         return 0
     if not args.model:
@@ -105,11 +117,38 @@ def _sweep(args: argparse.Namespace) -> int:
     )  # fmt: skip
     found = engine.sweep(
         views, bundle, [grid], seeds=range(args.seeds), remember=engine.CellFile(args.out / "cells.jsonl"),
-        sizes=engine.Sizes(report=args.samples, report_ood=max(1, args.samples // 4)), progress=show,
+        sizes=engine.Sizes(report=args.samples, report_ood=max(1, args.samples // 4)), progress=_show,
     )  # fmt: skip
     found.to_json(args.out / "sweep.json")
     found.to_csv(args.out / "sweep.csv")
     print(f"Written: {args.out}/sweep.json, sweep.csv")
+    return 0
+
+
+def _show(share: float, text: str) -> None:
+    print(f"{share:4.0%} {text}", file=sys.stderr, flush=True)
+
+
+def _noise(args: argparse.Namespace) -> int:
+    import hydra_core as hc
+    from hydra_core.methods import noise_study as engine
+    from hydra_core.methods.sweep import layer_choice
+
+    if args.demo:
+        engine.demo_study(_show)
+        print(f"Written: {engine.STORED}")
+        return 0
+    if not args.model:
+        raise HydraError("A study of noise needs a model", expected="a name such as demo/fashion-vit", got="none")
+    view, bundle = hc.load_model(args.model), hc.load_data(args.data)
+    found = engine.path_study(
+        view, bundle, args.corruptions, keeps=args.keep or engine.quarters(view), criterion=args.criterion,
+        layers=layer_choice(args.layers, len(view.shape)), samples=args.samples, progress=_show,
+    )  # fmt: skip
+    args.out.mkdir(parents=True, exist_ok=True)
+    found.to_json(args.out / "noise.json")
+    found.frame().to_csv(args.out / "noise.csv", index=False)
+    print(f"Written: {args.out}/noise.json, noise.csv")
     return 0
 
 
