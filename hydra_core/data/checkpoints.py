@@ -89,7 +89,7 @@ def _check_memory(needed: int) -> None:
 
 
 def read_weights(
-    path: str | Path,
+    path: str | Path | bytes,
     *,
     expected: Expected | None = None,
     max_bytes: int = MAX_BYTES,
@@ -97,12 +97,14 @@ def read_weights(
 ) -> State:
     """Weights from a path on the user's own machine: safetensors, or a torch file (.pt, .pth, .bin, .ckpt).
 
-    The kind is told by content, so a pickle that is named .safetensors is refused. For torch files
-    `report` gets a note with `TORCH_WARNING`.
+    The bytes of an upload are read as safetensors and nothing else. The kind is told by content, so a pickle that is
+    named .safetensors is refused. For torch files `report` gets a note with `TORCH_WARNING`.
 
     Raises:
         CheckpointError: see `read_safetensors`.
     """
+    if isinstance(path, bytes):
+        return read_safetensors(path, expected, max_bytes)
     size = file_size(path)
     if not (looks_like_torch(read_at(path, 0, 8)) and Path(path).suffix.lower() in TORCH_ENDINGS):
         return read_safetensors(path, expected, max_bytes)
@@ -117,6 +119,17 @@ def read_weights(
     if expected is not None:
         check_fit({name: (tuple(t.shape), t.dtype) for name, t in state.items()}, expected)
     return state
+
+
+def weight_shapes(source: str | Path | bytes) -> dict[str, tuple[int, ...]] | None:
+    """Shapes by name from the checked header of a safetensors file, prefixes taken off; None for a torch file."""
+    if not isinstance(source, bytes):
+        file_size(source)  # says so where there is no file
+        if Path(source).suffix.lower() in TORCH_ENDINGS and looks_like_torch(read_at(source, 0, 8)):
+            return None
+    infos = read_header(source)
+    names = strip_prefixes(infos)
+    return {names[name]: info.shape for name, info in infos.items()}
 
 
 def _torch_load(path: str | Path) -> Any:

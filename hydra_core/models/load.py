@@ -10,6 +10,7 @@ from hydra_core.errors import DependencyError, UnknownNameError
 from hydra_core.models.view import ModelView
 
 PathLike = str | Path
+Weights = PathLike | bytes  # a file on this machine, or the bytes of an uploaded safetensors
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Source:
 
     prefix: str
     about: str
-    load: Callable[[str, PathLike | None, int | None], ModelView]
+    load: Callable[[str, Weights | None, int | None], ModelView]
     names: Callable[[], Iterable[str]]
 
 
@@ -39,7 +40,7 @@ def register_source(source: Source) -> Source:
     return source
 
 
-def load_model(name: str, *, checkpoint: PathLike | None = None, num_classes: int | None = None) -> ModelView:
+def load_model(name: str, *, checkpoint: Weights | None = None, num_classes: int | None = None) -> ModelView:
     """A model by name, as a read-only view: layers, heads, preprocessing, a forward that takes masks.
 
     Args:
@@ -78,7 +79,7 @@ def _some_names() -> list[str]:
     return found
 
 
-def _load_demo(name: str, checkpoint: PathLike | None, num_classes: int | None) -> ModelView:
+def _load_demo(name: str, checkpoint: Weights | None, num_classes: int | None) -> ModelView:
     from hydra_core.models.demo import DEMO_NAMES, load_demo
 
     if name not in DEMO_NAMES:
@@ -92,7 +93,7 @@ def _demo_names() -> Iterable[str]:
     return DEMO_NAMES
 
 
-def _load_timm(name: str, checkpoint: PathLike | None, num_classes: int | None) -> ModelView:
+def _load_timm(name: str, checkpoint: Weights | None, num_classes: int | None) -> ModelView:
     from hydra_core.models.timm_models import load_timm
 
     return load_timm(name, checkpoint=checkpoint, num_classes=num_classes)
@@ -110,7 +111,7 @@ register_source(
 register_source(Source("timm", "Vision transformers of the timm library.", _load_timm, _timm_names))
 
 
-def _load_open_clip(name: str, checkpoint: PathLike | None, num_classes: int | None) -> ModelView:
+def _load_open_clip(name: str, checkpoint: Weights | None, num_classes: int | None) -> ModelView:
     from hydra_core.models.open_clip_models import load_open_clip
 
     return load_open_clip(name, checkpoint=checkpoint)
@@ -125,7 +126,7 @@ def _open_clip_names() -> Iterable[str]:
 register_source(Source("open_clip", "Zero-shot models: classes are named by texts.", _load_open_clip, _open_clip_names))
 
 
-def _load_text(name: str, checkpoint: PathLike | None, num_classes: int | None) -> ModelView:
+def _load_text(name: str, checkpoint: Weights | None, num_classes: int | None) -> ModelView:
     from hydra_core.models.text_models import load_text
 
     return load_text(name, checkpoint=checkpoint, num_classes=num_classes)

@@ -11,7 +11,7 @@ from torch import nn
 from hydra_core.errors import CheckpointError, HydraError, UnknownNameError
 from hydra_core.models.families.multihead import split_multihead
 from hydra_core.models.images import preparer
-from hydra_core.models.load import PathLike
+from hydra_core.models.load import Weights
 from hydra_core.models.shadow import freeze
 from hydra_core.models.view import IGNORED, ModelView, build_view
 from hydra_core.models.zero_shot import DEFAULT_TEMPLATES, TextTower, ZeroShot, check_names, check_templates
@@ -36,7 +36,7 @@ def open_clip_names() -> Iterable[str]:
 def load_open_clip(
     name: str,
     *,
-    checkpoint: PathLike | None = None,
+    checkpoint: Weights | None = None,
     class_names: Sequence[str] | None = None,
     templates: Sequence[str] = DEFAULT_TEMPLATES,
     tokenizer: str | None = None,
@@ -129,7 +129,7 @@ def _first_tag(clip: Any, config: str) -> str:
     return tags[0]
 
 
-def _from_checkpoint(clip: Any, config: str, checkpoint: PathLike) -> nn.Module:
+def _from_checkpoint(clip: Any, config: str, checkpoint: Weights) -> nn.Module:
     from open_clip.convert import convert_state_dict
 
     from hydra_core.data.checkpoints import load_into, read_weights

@@ -12,7 +12,7 @@ from torch import nn
 
 from hydra_core.data.sets import SampleSet
 from hydra_core.errors import CheckpointError, DataError, HydraError, UnsupportedModel
-from hydra_core.models.load import PathLike
+from hydra_core.models.load import Weights
 from hydra_core.models.view import ModelView, build_view
 from hydra_core.optional import require
 
@@ -111,7 +111,7 @@ class TextPreparer:
 
 
 def load_text(
-    name: str, *, checkpoint: PathLike | None = None, num_classes: int | None = None, pooling: str = "mean"
+    name: str, *, checkpoint: Weights | None = None, num_classes: int | None = None, pooling: str = "mean"
 ) -> ModelView:
     """A text encoder by its name on the hub, or from a local folder.
 
@@ -128,7 +128,8 @@ def load_text(
         DependencyError, CheckpointError, UnsupportedModel.
     """
     hf = library()
-    folder = str(checkpoint) if checkpoint is not None and Path(checkpoint).is_dir() else name
+    is_folder = isinstance(checkpoint, str | Path) and Path(checkpoint).is_dir()
+    folder = str(checkpoint) if is_folder else name
     config = _fetch(name, lambda: hf.AutoConfig.from_pretrained(folder))
     if num_classes is not None:
         config.num_labels = num_classes
@@ -186,7 +187,7 @@ def _class_names(config: Any) -> tuple[str, ...]:
     return names if len(set(names)) == len(names) else tuple(f"class {i}" for i in range(config.num_labels))
 
 
-def _from_file(auto: Any, config: Any, checkpoint: PathLike) -> nn.Module:
+def _from_file(auto: Any, config: Any, checkpoint: Weights) -> nn.Module:
     from hydra_core.data.checkpoints import load_into, read_weights
 
     state = read_weights(checkpoint)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from hydra_core.errors import CheckpointError, HydraError, UnknownNameError
 from hydra_core.models.images import preparer, timm_transform
-from hydra_core.models.load import PathLike
+from hydra_core.models.load import Weights
 from hydra_core.models.view import ModelView, build_view
 
 
 def load_timm(
-    name: str, *, checkpoint: PathLike | None = None, num_classes: int | None = None, **options: Any
+    name: str, *, checkpoint: Weights | None = None, num_classes: int | None = None, **options: Any
 ) -> ModelView:
     """A timm model by its name ("vit_tiny_patch16_224", with or without a ".tag").
 
@@ -44,27 +46,36 @@ def timm_view(name: str, module: nn.Module, **extra: Any) -> ModelView:
     return build_view(name, module, prepare=preparer(transform, mode), input_size=size, **extra)
 
 
-def _from_checkpoint(name: str, checkpoint: PathLike, num_classes: int | None, options: dict[str, Any]) -> nn.Module:
+def _from_checkpoint(name: str, checkpoint: Weights, num_classes: int | None, options: dict[str, Any]) -> nn.Module:
+    """A safetensors file is read only once its header fits the model; a torch file has no header to look at."""
     import timm
 
-    from hydra_core.data.checkpoints import load_into, read_weights
+    from hydra_core.data.checkpoints import expected_of, load_into, read_weights, weight_shapes
 
-    state = read_weights(checkpoint)
+    shapes = weight_shapes(checkpoint)
+    state = None if shapes is not None else read_weights(checkpoint)
     if num_classes is None:
-        num_classes = _classes_in(state)
-    if num_classes is not None:
-        options = {**options, "num_classes": num_classes}
-    module = timm.create_model(name, pretrained=False, **options)
-    load_into(module, state)
-    return module
+        num_classes = _classes_in(name, shapes if shapes is not None else state or {})
+    options = {**options, "num_classes": num_classes}
+    if state is None:
+        with torch.device("meta"):  # nothing is allocated for a file that does not fit
+            expected = expected_of(timm.create_model(name, pretrained=False, **options))
+        state = read_weights(checkpoint, expected=expected)
+    return load_into(timm.create_model(name, pretrained=False, **options), state)
 
 
-def _classes_in(state: dict[str, Any]) -> int | None:
-    """The classifier's rows in a state dict, where it is named as timm names it."""
-    for key in ("head.weight", "head.fc.weight", "fc.weight", "classifier.weight"):
-        if key in state:
-            return int(state[key].shape[0])
-    return None
+def _classes_in(name: str, tensors: Mapping[str, Any]) -> int:
+    """The classifier's rows in a state dict or its shapes, by timm's own name for it; 0 for a bare backbone."""
+    from timm.models import get_pretrained_cfg
+
+    config = get_pretrained_cfg(name, allow_unregistered=True)
+    named = getattr(config, "classifier", None) or ()
+    for part in ((named,) if isinstance(named, str) else tuple(named)) or ("head", "head.fc", "fc", "classifier"):
+        found = tensors.get(f"{part}.weight")
+        if found is not None:
+            shape = getattr(found, "shape", found)
+            return int(shape[0]) if len(shape) else 0
+    return 0
 
 
 def _pretrained(name: str, num_classes: int | None, options: dict[str, Any]) -> nn.Module:
