@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from hydra_core.fusion.ensemble import HydraEnsemble
 from hydra_core.memory import by_chunks
 from hydra_core.metrics import Report, evaluate_logits
 from hydra_core.models.view import ModelView
+from hydra_core.progress import Progress
 
 Forward = Callable[[torch.Tensor], torch.Tensor]  # (B, ...) -> (B, C) or (M, B, C)
 
@@ -43,11 +45,24 @@ def evaluate(
 
 
 @torch.inference_mode()
-def forward_set(view: ModelView, forward: Forward, samples: SampleSet, batch: int = 128) -> np.ndarray:
-    """Logits of a whole set, (N, C) or (M, N, C), prepared as the view's model wants it."""
+def forward_set(
+    view: ModelView,
+    forward: Forward,
+    samples: SampleSet,
+    batch: int = 128,
+    *,
+    progress: Progress | None = None,
+    cancel: threading.Event | None = None,
+) -> np.ndarray:
+    """Logits of a whole set, (N, C) or (M, N, C), prepared as the view's model wants it.
+
+    Raises:
+        Cancelled: `cancel` was set.
+    """
 
     def run(start: int, stop: int) -> torch.Tensor:
         x = view.inputs(samples.take(np.arange(start, stop)))
         return forward(x.to(view.device)).float().cpu()
 
-    return torch.cat(by_chunks(len(samples), batch, run, name="The evaluation"), dim=-2).numpy()
+    parts = by_chunks(len(samples), batch, run, name="The evaluation", progress=progress, cancel=cancel)
+    return torch.cat(parts, dim=-2).numpy()

@@ -10,62 +10,35 @@ It writes assets/hydra-demo.json (the choice), assets/comparison-demo.json and d
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from hydra_core.cost import example_input, measure_latency
-from hydra_core.data.sets import DataBundle, SampleSet, labelled
+from hydra_core.data.sets import DataBundle
 from hydra_core.errors import Cancelled, CheckpointError, HydraError, UnknownNameError
-from hydra_core.evaluation import forward_set
 from hydra_core.methods.base import Method, module_digest
 from hydra_core.methods.choose import choose_setting
+from hydra_core.methods.detection import FEATURE_SCORES, over_repeats
 from hydra_core.methods.ensembles import single
 from hydra_core.methods.hydra_rows import Setting
 from hydra_core.methods.registry import DEFAULT_ROWS, Context, Row, parse_row
-from hydra_core.methods.table import SHOWN, Comparison, RowResult
-from hydra_core.methods.temperature import SCALINGS
-from hydra_core.metrics.report import Report, evaluate_logits
+from hydra_core.methods.study import LogitStore, Measured, Study
+from hydra_core.methods.table import Comparison, RowResult
+from hydra_core.metrics.report import Report
+from hydra_core.metrics.scores import OOD_SCORES, score_named
 from hydra_core.models.demo import ASSETS, DEMO_NAMES
 from hydra_core.models.view import ModelView
-from hydra_core.progress import Progress
+from hydra_core.progress import Progress, step_of
 
 CHOICE = ASSETS / "hydra-demo.json"
 TABLE = ASSETS / "comparison-demo.json"
 PAGE = ASSETS.parent / "docs" / "comparison-demo.md"
 COMMAND = "python -m hydra_core.methods.compare"
-
-
-@dataclass
-class LogitStore:
-    """Logits by the digest of method and samples, in memory, and in `folder` where there is one."""
-
-    folder: Path | None = None
-    batch: int = 128
-    known: dict[str, np.ndarray] = field(default_factory=dict)
-
-    def logits(self, method: Method, samples: SampleSet) -> np.ndarray:
-        """(M, N, C) float32."""
-        key = hashlib.blake2b(f"{method.digest}|{samples.digest}".encode(), digest_size=8).hexdigest()
-        if key not in self.known:
-            self.known[key] = self._read(key, method, samples)
-        return self.known[key]
-
-    def _read(self, key: str, method: Method, samples: SampleSet) -> np.ndarray:
-        path = None if self.folder is None else self.folder / f"{key}.npy"
-        if path is not None and path.is_file():
-            return np.load(path, allow_pickle=False)
-        logits = forward_set(method.view, method.member_logits, samples, self.batch)
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            np.save(path, logits)
-        return logits
 
 
 def compare(
@@ -79,6 +52,7 @@ def compare(
     setting: Setting | None = None,
     replicas: Sequence[ModelView] = (),
     ood_score: str = "msp",
+    also: Sequence[str] = (),
     latency: bool = True,
     store: LogitStore | None = None,
     progress: Progress | None = None,
@@ -95,6 +69,8 @@ def compare(
         seeds: repeats of rows that draw, where there is one model only.
         setting: of the pruned rows; None: half of the heads of the last third of the layers.
         replicas: models of other seeds: repeats of every row, and members of the deep ensemble.
+        ood_score: of the table's AUROC, AUPR and FPR95; a name in OOD_SCORES.
+        also: more OOD scores, for `Comparison.detection`. Those of features are fitted on the validation samples.
         store: where logits are kept.
 
     Raises:
@@ -106,7 +82,10 @@ def compare(
     if split not in ("test", "val"):
         raise UnknownNameError("split", split, ("test", "val"))
     setting = setting or Setting.half(view)
-    study = _Study(bundle, split, bootstrap, ood_score, store or LogitStore())
+    scores = tuple(dict.fromkeys((ood_score, *also)))
+    for score in scores:
+        score_named(score)
+    study = Study(bundle, split, bootstrap, scores, store or LogitStore(), cancel)
     contexts = _Contexts(view, bundle, setting, replicas, seeds, cancel)
     base = _latency(single(view)) if latency else None
     results = []
@@ -115,8 +94,9 @@ def compare(
             raise Cancelled("The comparison")
         if progress is not None:
             progress(i / len(names), f"{row.label} ({i + 1} of {len(names)})")
+        study.progress = step_of(progress, i, len(names), row.label)
         results.append(_measure(name, row, scaling, contexts, study, base))
-    return Comparison(tuple(results), _provenance(view, bundle, setting, replicas, split, bootstrap, ood_score))
+    return Comparison(tuple(results), _provenance(view, bundle, setting, replicas, split, bootstrap, scores))
 
 
 @dataclass
@@ -148,60 +128,29 @@ class _Contexts:
         return self.made[model, seed]
 
 
-@dataclass
-class _Study:
-    """The data of one split and how it is judged."""
-
-    bundle: DataBundle
-    split: str
-    bootstrap: int
-    ood_score: str
-    store: LogitStore
-
-    def report(self, method: Method, scaling: str, bootstrap: int) -> Report:
-        bundle = self.bundle
-        samples, ood = (bundle.test, bundle.ood_test) if self.split == "test" else (bundle.val, bundle.ood_val)
-        scale: Callable[[Any], np.ndarray] = lambda logits: logits  # noqa: E731
-        if scaling:
-            scale = SCALINGS[scaling](self.store.logits(method, bundle.val), labelled(bundle.val))
-        return evaluate_logits(
-            scale(self.store.logits(method, samples)),
-            labelled(samples),
-            {name: scale(self.store.logits(method, part)) for name, part in ood.items()},
-            shifts={name: part.shift for name, part in ood.items()},
-            ood_score=self.ood_score,
-            scores=self._own_scores(method, samples, ood),
-            bootstrap=bootstrap,
-        )
-
-    def _own_scores(self, method: Method, samples: SampleSet, ood: Mapping[str, SampleSet]) -> Any:
-        """The OOD scores of a row that brings its own; None for the others."""
-        own = method.doubt(samples, self.store.logits(method, samples))
-        if own is None:
-            return None
-        return own, {name: method.doubt(part, self.store.logits(method, part)) for name, part in ood.items()}
-
-
-def _measure(name: str, row: Row, scaling: str, contexts: _Contexts, study: _Study, base: float | None) -> RowResult:
+def _measure(name: str, row: Row, scaling: str, contexts: _Contexts, study: Study, base: float | None) -> RowResult:
     label = f"{row.label} + {scaling} scaling" if scaling else row.label
-    reports: list[Report] = []
+    found: list[Measured] = []
     first: Method | None = None
     try:
         for context in contexts.of(row):
             method = row.build(context)
             first = first or method
-            reports.append(study.report(method, scaling, 0 if reports else study.bootstrap))
+            found.append(study.measure(method, scaling, 0 if found else study.bootstrap))
+            if study.scores[0] in found[0].undefined and study.scores[0] in FEATURE_SCORES:
+                raise HydraError(found[0].undefined[study.scores[0]])
     except Cancelled:
         raise
     except HydraError as error:
         return RowResult(name, label, status=str(error), command=row.command)
     assert first is not None
-    values, std = _spread([report.row() for report in reports])
-    facts = reports[0].to_json()
+    values, std = _spread([one.report.row() for one in found])
+    facts = found[0].report.to_json()
     return RowResult(
-        name, label, members=reports[0].members, repeats=len(reports), values=values, std=std,
-        intervals={m: facts["intervals"][m] for m in SHOWN if m in facts["intervals"]},
-        costs=_costs(first, base), reliability=facts["reliability"], command=row.command,
+        name, label, members=found[0].report.members, repeats=len(found), values=values, std=std,
+        intervals=facts["intervals"], costs=_costs(first, base), reliability=facts["reliability"], command=row.command,
+        detection={score: over_repeats([one.detection[score] for one in found]) for score in found[0].detection},
+        undefined=found[0].undefined,
     )  # fmt: skip
 
 
@@ -229,7 +178,7 @@ def _latency(method: Method, batch: int = 16) -> float:
 
 def _provenance(
     view: ModelView, bundle: DataBundle, setting: Setting, replicas: Sequence[ModelView], split: str,
-    bootstrap: int, ood_score: str,
+    bootstrap: int, scores: Sequence[str],
 ) -> dict[str, Any]:  # fmt: skip
     import torch
 
@@ -238,9 +187,11 @@ def _provenance(
         "models": {v.name: module_digest(v.module) for v in (view, *replicas)},
         "data": {"name": bundle.name, "digest": bundle.digest, "split": split},
         "samples": {part.name: len(part) for part in (samples, *ood.values())},
+        "shifts": {name: part.shift for name, part in ood.items()},
         "setting": setting.to_json(),
         "bootstrap": bootstrap,
-        "ood_score": ood_score,
+        "ood_score": scores[0],
+        "ood_scores": list(scores),
         "conventions": Report.convention + "; latency: one batch of 16, float32, on the machine that measured",
         "device": f"{view.device.type}, {torch.get_num_threads()} threads, torch {torch.__version__}",
     }
@@ -296,7 +247,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     table = compare(
         view, bundle, options.rows, setting=setting, replicas=replicas, bootstrap=options.bootstrap,
-        latency=not options.no_latency, store=LogitStore(ASSETS.parent / ".scratch" / "logits"), progress=show,
+        also=tuple(OOD_SCORES), latency=not options.no_latency,
+        store=LogitStore(ASSETS.parent / ".scratch" / "logits"), progress=show,
     )  # fmt: skip
     table.to_json(TABLE)
     PAGE.parent.mkdir(exist_ok=True)

@@ -28,11 +28,13 @@ class RowResult:
     Attributes:
         status: "measured", or why there are no figures.
         values: mean over repeats of each metric; `std` its standard deviation (n - 1), with two repeats or more.
-        intervals: 95 % bootstrap intervals over test samples, of the first repeat.
+        intervals: 95 % bootstrap intervals over test samples, of the first repeat; "auroc:SET" those of one OOD set.
         repeats: how many models or draws the mean is over.
         costs: parameters, macs, their ratios to Single, latency_ratio.
         reliability: bars of the first repeat, as in `Report.to_json`.
-        masks: text of each member's mask, of the first repeat, for rows that prune.
+        detection: OOD score -> OOD set (or a mean over sets, see methods.detection) -> auroc, aupr, fpr95, each a mean
+            over repeats, with NAME_std where there are several.
+        undefined: OOD score -> why this row has none of it.
     """
 
     name: str
@@ -46,6 +48,8 @@ class RowResult:
     costs: Mapping[str, float | None] = field(default_factory=dict)
     reliability: Mapping[str, Any] = field(default_factory=dict)
     command: str = ""
+    detection: Mapping[str, Any] = field(default_factory=dict)
+    undefined: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def measured(self) -> bool:

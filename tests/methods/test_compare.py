@@ -112,7 +112,7 @@ def test_latency_is_measured_against_single():
 
 def test_logits_are_read_back_from_the_folder(tmp_path, monkeypatch):
     first = compare(tiny(), bundle(), ["single"], bootstrap=0, latency=False, store=LogitStore(tmp_path))
-    monkeypatch.setattr("hydra_core.methods.compare.forward_set", None)  # any forward would fail
+    monkeypatch.setattr("hydra_core.methods.study.forward_set", None)  # any forward would fail
     again = compare(tiny(), bundle(), ["single"], bootstrap=0, latency=False, store=LogitStore(tmp_path))
     assert first["single"].values == again["single"].values
 
