@@ -29,3 +29,12 @@ def evaluate(state: Session, options: lab.Options, title: str = "Evaluating the 
         return lab.report(model, data, plan, options, progress=job.progress, cancel=job.cancel), before
 
     return widgets.start(digest("evaluate", model, data, plan.text, options), work, title)
+
+
+def base(model: str, data: str) -> Job:
+    """The report of the unpruned model on validation samples."""
+    return widgets.start(
+        digest("base", model, data),
+        lambda job: lab.report(model, data, lab.unpruned(model), progress=job.progress, cancel=job.cancel),
+        f"Evaluating {model}, unpruned",
+    )

@@ -1,35 +1,204 @@
-"""The landing page: what this is, what is loaded, where to go."""
+"""The landing page: what this is, what is loaded, finished scenarios, where to go."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import streamlit as st
 
-from app import cards, frame, lab, widgets
+from app import cards, frame, lab, travel, widgets, work
 from app.cache import digest
+from app.errors import error_box, escape
 from app.registry import PAGES
+from app.scenarios import Scenario, scenarios
 from app.session import Session
-from hydra_core.heads.mask import HeadMask, Plan
+from hydra_core.errors import HydraError
+from hydra_core.heads.mask import HeadMask
+
+CARD = 300  # pixels a card
+
+
+def in_cards(items: Sequence[Any], draw: Callable[[Any], None]) -> None:
+    """Bordered cards of one width that wrap."""
+    with st.container(horizontal=True, gap="small"):
+        for item in items:
+            with st.container(border=True, width=CARD, height="stretch"):
+                draw(item)
+
+
+# -- the chosen pair -----------------------------------------------------------------------------
 
 
 def facts(state: Session) -> None:
-    """Cards of the chosen model on the chosen data."""
-    view, bundle = lab.model(state.model), lab.data(state.data)
-    full = Plan.full(view.shape)
-    job = widgets.start(
-        digest("start", state.model, state.data),
-        lambda job: lab.report(state.model, state.data, full, progress=job.progress, cancel=job.cancel),
-        "Evaluating the unpruned model",
+    """Figures of the chosen model on the chosen data."""
+    report = widgets.result_of(work.base(state.model, state.data), patience=4.0)
+    if report is None:
+        return
+    values = cards.values_of(report, lab.cost(state.model, HeadMask.full(state.plan.shape)))
+    widgets.metric_cards({n: c for n, c in cards.ALL.items() if n in values}, values)
+    st.caption(f"{escape(state.model)}, unpruned, on {lab.sample(state.data).note}.")
+
+
+# -- scenarios -----------------------------------------------------------------------------------
+
+
+def presets(state: Session) -> None:
+    """Cards that open a finished scenario on What if."""
+    st.subheader("Open a finished scenario", anchor=False)
+    scores = widgets.result_of(work.score(state), patience=3.0)
+    if scores is not None:
+        in_cards(scenarios(state.model, state.data, scores), preset)
+        st.caption("Each is a real plan. What if opens with it; Undo there brings your own plan back.")
+
+
+def preset(scenario: Scenario) -> None:
+    st.markdown(f":material/{scenario.icon}: **{scenario.title}**")
+    st.markdown(scenario.about)
+    if st.button("Open in What if", key=f"start/open/{scenario.name}", icon=":material/tune:"):
+        travel.go("what_if", scenario.settings)
+
+
+# -- models and data -----------------------------------------------------------------------------
+
+
+def models(state: Session) -> None:
+    st.subheader("Models", anchor=False)
+    names = list(dict.fromkeys((state.model, *lab.model_names())))
+    in_cards(names, lambda name: model_card(state, name))
+    check_model()
+
+
+def model_card(state: Session, name: str) -> None:
+    """Layers x heads, parameters, what the unpruned model reaches on the chosen data, whether it can be pruned."""
+    try:
+        view = lab.model(name)
+    except HydraError as error:
+        st.markdown(f"**{escape(name)}**")
+        error_box(error, warning=True)
+        return
+    uniform = len(set(view.shape)) == 1
+    heads = (
+        f"{len(view.shape)} x {view.shape[0]} heads"
+        if uniform
+        else f"{sum(view.shape)} heads, layer by layer {view.shape}"
     )
-    heads = f"{len(view.shape)} x {view.shape[0]}" if len(set(view.shape)) == 1 else f"{sum(view.shape)} in all"
     st.markdown(
-        f"**{state.model}**: {heads} heads (layers x heads), {view.num_classes} classes. "
-        f"**{state.data}**: {', '.join(bundle.class_names[:10])}{' ...' if len(bundle.class_names) > 10 else ''}."
+        f"**{escape(name)}**  \n{heads} (layers x heads)  \n{widgets.number(view.parameters, 'count')} parameters, "
+        f"{view.num_classes} classes  \n{can_be_pruned(view)}"
     )
-    report = widgets.result_of(job, patience=4.0)
+    base_line(name, state.data)
+    use_button(name, name == state.model, "model")
+
+
+def can_be_pruned(view: Any) -> str:
+    """Every head of a model that loads can be masked; some layers cannot be made smaller."""
+    if view.sliceable:
+        return ":material/check: every head can be pruned, and cut out of the weights"
+    kinds = ", ".join(sorted({layer.kind.name for layer in view.layers if layer.kind.slice is None}))
+    return f":material/check: every head can be pruned; {escape(kinds)} keep their size (zeroed, not cut)"
+
+
+def base_line(name: str, data: str) -> None:
+    """Base accuracy and ECE of a model on the chosen data, measured now."""
+    try:
+        report = widgets.result_of(work.base(name, data), patience=0.2)
+    except HydraError as error:
+        st.caption(f"Does not fit {escape(data)}: {escape(error.problem)}.")
+        return
     if report is not None:
-        values = cards.values_of(report, lab.cost(state.model, HeadMask.full(view.shape)))
-        widgets.metric_cards({n: c for n, c in cards.ALL.items() if n in values}, values)
-        st.caption(f"The unpruned model on {lab.sample(state.data).note}.")
+        accuracy = widgets.number(report.accuracy, cards.ALL["accuracy"].style)
+        st.markdown(f"**{accuracy}** accuracy, **{widgets.number(report.ece)}** ECE")
+
+
+def use_button(name: str, used: bool, what: str) -> None:
+    st.button(
+        "In use" if used else "Use it",
+        key=f"start/use/{what}/{name}",
+        disabled=used,
+        icon=":material/check:" if used else None,
+        on_click=use,
+        args=(what, name),
+    )
+
+
+def use(what: str, name: str) -> None:
+    """A click on a card; what goes wrong is shown above the page."""
+    state = frame.session()
+    try:
+        if what == "model":
+            state.use_model(name, lab.shape(name))
+        else:
+            lab.data(name)
+            state.data = name
+    except HydraError as error:
+        frame.report_problem(error)
+
+
+def check_model() -> None:
+    """Whether a model of a registry can be pruned, and why not: built without weights."""
+    with st.expander("Can my model be pruned?", icon=":material/help:"):
+        name = st.text_input("Name in a registry", key="start/check", placeholder="timm/swin_tiny_patch4_window7_224",
+                             max_chars=200, help="A name of timm or open_clip. It is built without weights and masks "
+                             "are tried on it; nothing is downloaded.")  # fmt: skip
+        if not name.strip():
+            st.caption("Type a name; press Enter. To use a model, type its name into the side bar, or bring its "
+                       "weights on Your data.")  # fmt: skip
+            return
+        job = widgets.start(
+            digest("prunable", name),
+            lambda job: lab.prunable(name, progress=job.progress, cancel=job.cancel),
+            f"Building {name[:60]}",
+        )
+        try:
+            row = widgets.result_of(job, patience=3.0)
+        except HydraError as error:
+            error_box(error, warning=True)
+            return
+        if row is not None:
+            st.markdown(verdict(row))
+
+
+def verdict(row: Any) -> str:
+    """What a row of the coverage table says, in a sentence."""
+    if row["status"] in ("refused", "no heads"):
+        return f":material/block: **Cannot be pruned**: {escape(row['reason'] or 'it has no attention heads')}."
+    layers = f"{row['heads'].replace('+', ' + ')} heads of {escape(row['attention'])}"
+    how = "and its members fuse into one network" if row["status"] == "masked and fused" else "members run one by one"
+    cut = "cut out of the weights" if row["cut"] else "zeroed; some layers keep their size"
+    return f":material/check: **Can be pruned**: {layers}; heads are {cut}, {how}."
+
+
+def data_sets(state: Session) -> None:
+    st.subheader("Data", anchor=False)
+    in_cards(list(dict.fromkeys((state.data, *lab.data_names()))), lambda name: data_card(state, name))
+
+
+def data_card(state: Session, name: str) -> None:
+    """Classes, sizes, OOD sets for validation and for test."""
+    bundle = lab.data(name)
+    classes = ", ".join(bundle.class_names[:10]) + (" ..." if len(bundle.class_names) > 10 else "")
+    st.markdown(
+        f"**{escape(bundle.name)}**, {len(bundle.class_names)} classes of {bundle.kind}s  \n{escape(classes)}  \n"
+        f"{len(bundle.val):,} validation and {len(bundle.test):,} test samples  \n"
+        f"OOD for validation: {ood_names(bundle.ood_val)}  \nOOD for test: {ood_names(bundle.ood_test)}"
+    )
+    if bundle.kind == "image" and bundle.val.labels is not None:
+        with st.container(horizontal=True, gap="small"):
+            for c, label in enumerate(bundle.class_names[:8]):
+                first = (bundle.val.labels == c).argmax()
+                st.image(bundle.val.inputs[first], width=44, alt=f"a sample of {label}")
+    if bundle.about:
+        with st.popover("Why these", icon=":material/info:"):
+            st.markdown(bundle.about)
+    use_button(name, name == state.data, "data")
+
+
+def ood_names(sets: Any) -> str:
+    return ", ".join(f"{escape(name)} ({part.shift})" for name, part in sets.items()) or "none"
+
+
+# -- the page ------------------------------------------------------------------------------------
 
 
 def page() -> None:
@@ -40,6 +209,9 @@ def page() -> None:
         "as an ensemble at a fraction of its cost. Every figure is computed live, on real data, on this machine."
     )
     facts(state)
+    presets(state)
+    models(state)
+    data_sets(state)
     st.subheader("Where to go", anchor=False)
     for entry in PAGES[1:]:
         st.page_link(entry.path, label=f"**{entry.title}**: {entry.question}", icon=f":material/{entry.icon}:")

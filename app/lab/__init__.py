@@ -4,6 +4,7 @@ Everything here is cached by small digests (names, data digests, mask texts) for
 read-only. Functions that may take long accept `progress` and `cancel`.
 """
 
+from app.lab.choices import prunable
 from app.lab.results import cost, criteria, evaluator, logits, probabilities, report, scores, scores_at_hand
 from app.lab.room import (
     Look,
@@ -68,6 +69,7 @@ __all__ = [
     "model_names",
     "probabilities",
     "projections",
+    "prunable",
     "pruned_file",
     "read_recipe",
     "recipe",
