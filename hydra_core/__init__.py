@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from hydra_core.fusion.evaluator import MaskEvaluator
     from hydra_core.fusion.surgery import prune_model
     from hydra_core.heads.circuits import Circuit, find_circuit
+    from hydra_core.heads.generators import make_members
     from hydra_core.heads.scores import HeadScores, score_heads
+    from hydra_core.methods.diversity import DiversityReport, diversity_report
     from hydra_core.models.load import list_models, load_model
     from hydra_core.models.view import ModelView
 
@@ -46,6 +48,9 @@ _HOMES = {
     "prune_model": "fusion.surgery",
     "Circuit": "heads.circuits",
     "find_circuit": "heads.circuits",
+    "make_members": "heads.generators",
+    "DiversityReport": "methods.diversity",
+    "diversity_report": "methods.diversity",
     "HeadScores": "heads.scores",
     "score_heads": "heads.scores",
     "list_models": "models.load",
@@ -57,6 +62,7 @@ __all__ = [
     "Circuit",
     "Cost",
     "DataBundle",
+    "DiversityReport",
     "FusionOptions",
     "HeadMask",
     "HeadScores",
@@ -67,6 +73,7 @@ __all__ = [
     "Plan",
     "SampleSet",
     "cost_of",
+    "diversity_report",
     "evaluate",
     "find_circuit",
     "fuse",
@@ -75,6 +82,7 @@ __all__ = [
     "load_data",
     "load_hydra",
     "load_model",
+    "make_members",
     "prune_model",
     "score_heads",
 ]

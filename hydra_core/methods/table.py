@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from hydra_core.methods.detection import ALL, FAR, NEAR
 from hydra_core.metrics.registry import METRICS
+from hydra_core.metrics.scores import OOD_SCORES
 
 SHOWN = (
     "accuracy", "nll", "brier", "ece", "aece", "aurc",
@@ -19,6 +21,7 @@ SHOWN = (
 )  # fmt: skip
 COSTS = ("parameters", "parameter_ratio", "macs", "mac_ratio", "latency_ratio")
 OK = "measured"
+MEAN_LABELS = {ALL: "mean of all", NEAR: "mean of near", FAR: "mean of far"}
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,25 @@ class Comparison:
             lines.append(line | {cost: row.costs.get(cost) for cost in COSTS})
         return pd.DataFrame(lines)
 
+    @property
+    def ood_score(self) -> str:
+        """The OOD score of the table's own AUROC, AUPR and FPR95."""
+        return str(self.provenance.get("ood_score", "msp"))
+
+    def detection(self) -> pd.DataFrame:
+        """One line a row, OOD score and OOD set (or mean over sets), with auroc, aupr, fpr95.
+
+        Each has its _std over repeats, where there are several.
+        """
+        shifts = self.provenance.get("shifts", {})
+        lines = []
+        for row in self.rows:
+            for score, sets in row.detection.items():
+                for where, figures in sets.items():
+                    place = {"set": MEAN_LABELS.get(where, where), "shift": shifts.get(where, "mean")}
+                    lines.append({"name": row.name, "label": row.label, "score": score} | place | dict(figures))
+        return pd.DataFrame(lines)
+
     def to_csv(self, path: str | Path | None = None) -> str:
         """The frame as CSV; also written to `path` where one is given."""
         return _write(self.frame().to_csv(index=False), path)
@@ -98,16 +120,44 @@ class Comparison:
         return cls(tuple(RowResult(**row) for row in data["rows"]), data["provenance"])
 
     def to_markdown(self, path: str | Path | None = None) -> str:
-        """Two tables, figures and costs, and the rows without figures with their reason."""
+        """Tables of figures, costs, AUROC by OOD set and by OOD score; then the rows without figures, and why."""
         done = [row for row in self.rows if row.measured]
         heads = ["Row", *(METRICS[m].label for m in SHOWN), "Repeats"]
         body = [[row.label, *(_cell(row, m) for m in SHOWN), str(row.repeats)] for row in done]
         costs = [[row.label, *map(str, _costs(row))] for row in done]
         parts = [_table(heads, body), _table(["Row", "Members", "Parameters", "Multiply-adds", "Latency"], costs)]
+        parts += [part for part in (self._by_set(done), self._by_score(done)) if part]
         missing = [f"- {row.label}: {row.status}" for row in self.rows if not row.measured]
         if missing:
             parts.append("Rows without figures:\n\n" + "\n".join(missing))
         return _write("\n\n".join(parts) + "\n", path)
+
+    def _by_set(self, rows: Sequence[RowResult]) -> str:
+        """AUROC of each OOD set alone, by the table's own score."""
+        known = (where for row in rows for where in row.detection.get(self.ood_score, {}))
+        sets = [where for where in dict.fromkeys(known) if where not in MEAN_LABELS]
+        if not sets:
+            return ""
+        shifts = self.provenance.get("shifts", {})
+        heads = ["Row", *(f"{where} ({shifts.get(where, 'other')})" for where in sets)]
+        body = [[row.label, *(_area(row, self.ood_score, where) for where in sets)] for row in rows]
+        return f"AUROC of each OOD set, by {OOD_SCORES[self.ood_score].label}:\n\n" + _table(heads, body)
+
+    def _by_score(self, rows: Sequence[RowResult]) -> str:
+        """AUROC of each OOD score, mean over the OOD sets."""
+        scores = list(dict.fromkeys(score for row in rows for score in row.detection))
+        if len(scores) < 2:
+            return ""
+        heads = ["Row", *(OOD_SCORES[score].label for score in scores)]
+        body = [[row.label, *(_area(row, score, ALL) for score in scores)] for row in rows]
+        return "AUROC by OOD score, mean over the OOD sets:\n\n" + _table(heads, body)
+
+
+def _area(row: RowResult, score: str, where: str) -> str:
+    """AUROC, and its spread over repeats; a dash where the row has no such score."""
+    figures = row.detection.get(score, {}).get(where, {})
+    text, std = METRICS["auroc"].format(figures.get("auroc")), figures.get("auroc_std")
+    return text if std is None else f"{text} ± {std:.3f}"
 
 
 def _cell(row: RowResult, metric: str) -> str:

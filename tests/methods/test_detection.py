@@ -18,6 +18,7 @@ from hydra_core.methods.features import FeatureReader
 from hydra_core.methods.lora import lora_ensemble
 from hydra_core.methods.packed import packed
 from hydra_core.methods.study import LogitStore
+from hydra_core.methods.table import Comparison
 from hydra_core.metrics import OOD_SCORES, fit_feature_score
 from hydra_core.models.view import build_view
 from hydra_core.training.finetune import finetune_members
@@ -156,3 +157,17 @@ def test_features_are_read_back_from_the_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("hydra_core.methods.features.forward_set", None)  # any forward would fail
     again = compare(tiny(), bundle(), ["single"], store=LogitStore(tmp_path), **options)
     assert first["single"].detection == again["single"].detection
+
+
+def test_tables_of_scores_and_sets_hold_the_figures(table):
+    frame = table.detection().set_index(["name", "score", "set"])
+    for where in ("near-t", "far-t"):
+        line = frame.loc[("hydra_random", "entropy", where)]
+        assert line["auroc"] == table["hydra_random"].detection["entropy"][where]["auroc"]
+        assert line["shift"] == where.partition("-")[0]
+    mean = frame.loc[("single", "msp", "mean of all"), "auroc"]
+    assert mean == pytest.approx(table["single"].values["auroc"])
+    text = table.to_markdown()
+    assert "near-t (near)" in text
+    assert "| Row | 1 - max probability |" in text.replace("Mahalanobis distance | k-nearest neighbours | ViM | ", "")
+    assert Comparison.from_json(table.to_json()).detection().equals(table.detection())
