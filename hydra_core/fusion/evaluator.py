@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,36 +23,56 @@ from hydra_core.memory import by_chunks
 from hydra_core.models.shortcuts import Shortcuts
 from hydra_core.models.stages import Gates, Stages, Stream
 from hydra_core.models.view import ModelView
-from hydra_core.progress import Progress
+from hydra_core.progress import Progress, step_of
 
 MIB = 1 << 20
 
 
 class _Spine:
-    """Streams of the last masks on one chunk, keyed by the kept heads of all blocks before; the oldest leave."""
+    """What the last masks left on one chunk; the oldest leaves.
+
+    Streams are keyed by the kept heads of all blocks before, and so are the heads' outputs in the block that
+    comes next (they are the same whatever that block's gates).
+    """
 
     def __init__(self, room: int) -> None:
         self.room, self.used = room, 0
-        self.streams: OrderedDict[tuple, Stream] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, tuple], tuple[Any, int]] = OrderedDict()
 
     def resume(self, prefixes: Sequence[tuple], part: torch.Tensor, stages: Stages) -> Stream:
         """The stream of the longest prefix that is kept; else the chunk's start, which is kept from now on."""
         for prefix in reversed(prefixes):
-            if prefix in self.streams:
-                self.streams.move_to_end(prefix)
-                return self.streams[prefix]
+            found = self._get("stream", prefix)
+            if found is not None:
+                return found
         start = stages.start(part)
         self.keep((), start)
         return start
 
     def keep(self, prefix: tuple, stream: Stream) -> None:
-        size = stream.nbytes
-        if size > self.room or prefix in self.streams:
+        self._keep("stream", prefix, stream, stream.nbytes)
+
+    def heads(self, prefix: tuple, stream: Stream, short: Shortcuts) -> torch.Tensor | None:
+        """`Shortcuts.heads` of a stream, kept for the next toggle in its block."""
+        found = self._get("heads", prefix)
+        if found is None:
+            found = short.heads(stream)
+            if found is not None:
+                self._keep("heads", prefix, found, found.nbytes)
+        return found
+
+    def _get(self, kind: str, prefix: tuple) -> Any:
+        if (kind, prefix) not in self._kept:
+            return None
+        self._kept.move_to_end((kind, prefix))
+        return self._kept[kind, prefix][0]
+
+    def _keep(self, kind: str, prefix: tuple, value: Any, size: int) -> None:
+        if size > self.room or (kind, prefix) in self._kept:
             return
         while self.used + size > self.room:
-            _, old = self.streams.popitem(last=False)
-            self.used -= old.nbytes
-        self.streams[prefix] = stream
+            self.used -= self._kept.popitem(last=False)[1][1]
+        self._kept[kind, prefix] = value, size
         self.used += size
 
 
@@ -126,13 +147,20 @@ class MaskEvaluator:
 
     # -- chunks --------------------------------------------------------------------------------
 
-    def _each_chunk(self, work: Callable[[int, torch.Tensor, _Spine], torch.Tensor]) -> torch.Tensor:
+    def _each_chunk(
+        self,
+        work: Callable[[int, torch.Tensor, _Spine], torch.Tensor],
+        progress: Progress | None = None,
+        cancel: threading.Event | None = None,
+    ) -> torch.Tensor:
         """`work(start, chunk, its streams)` along the samples, joined along the samples' axis, the last but one."""
 
         def run(start: int, stop: int) -> torch.Tensor:
             return work(start, self.inputs[start:stop].to(self.view.device), self._spine(start, stop))
 
-        return torch.cat(by_chunks(len(self.inputs), self.chunk, run, on_halved=self._halved), -2)
+        parts = by_chunks(len(self.inputs), self.chunk, run, name="The evaluation", on_halved=self._halved,
+                          progress=progress, cancel=cancel)  # fmt: skip
+        return torch.cat(parts, -2)
 
     def _spine(self, start: int, stop: int) -> _Spine:
         if (start, stop) not in self._spines:
@@ -147,24 +175,33 @@ class MaskEvaluator:
     # -- one mask ------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def logits(self, mask: HeadMask | None = None) -> np.ndarray:
-        """Logits (N, C) under a mask; restarts where the mask departs from the last ones."""
+    def logits(
+        self,
+        mask: HeadMask | None = None,
+        *,
+        progress: Progress | None = None,
+        cancel: threading.Event | None = None,
+    ) -> np.ndarray:
+        """Logits (N, C) under a mask; restarts where the mask departs from the last ones.
+
+        Raises:
+            Cancelled: `cancel` was set.
+        """
         mask = HeadMask.full(self.view.shape) if mask is None else mask.check(self.view.shape)
         stages = self.view.stages()
         gates = stages.gates_of(mask)
         with self._lock:
             short = self._shortcuts()
             work = lambda _, part, spine: self._along(part, spine, mask, gates, short).float().cpu()  # noqa: E731
-            return self._each_chunk(work).numpy()
+            return self._each_chunk(work, progress, cancel).numpy()
 
     def _along(self, part: torch.Tensor, spine: _Spine, mask: HeadMask, gates: Gates, short: Shortcuts) -> torch.Tensor:
-        stages = short.stages
         prefixes = [self._prefix(mask, b) for b in range(len(self.view.blocks))]
-        stream = spine.resume(prefixes, part, stages)
+        stream = spine.resume(prefixes, part, short.stages)
         while stream.at < len(self.view.blocks) - 1:
-            stream = stages.advance(stream, stream.at + 1, gates)
+            stream = short.step(stream, gates, spine.heads(prefixes[stream.at], stream, short))
             spine.keep(prefixes[stream.at], stream)
-        return short.finish(stream, gates)
+        return short.finish(stream, gates, spine.heads(prefixes[-1], stream, short))
 
     def _prefix(self, mask: HeadMask, block: int) -> tuple:
         """The kept heads of all layers in blocks before `block`."""
@@ -197,7 +234,10 @@ class MaskEvaluator:
         masks = [mask.check(self.view.shape) for mask in masks]
         distinct = list(dict.fromkeys(masks))
         if len(distinct) <= FEW:
-            rows = {mask: self.logits(mask) for mask in distinct}
+            rows = {
+                mask: self.logits(mask, progress=step_of(progress, i, len(distinct)), cancel=cancel)
+                for i, mask in enumerate(distinct)
+            }
             return np.stack([rows[mask] for mask in masks])
         stages = self.view.stages()
         leaves = [_Leaf(i, mask, stages.gates_of(mask)) for i, mask in enumerate(distinct)]
@@ -207,7 +247,7 @@ class MaskEvaluator:
 
             def work(start: int, part: torch.Tensor, spine: _Spine) -> torch.Tensor:
                 self._held, rows = 0, dict[int, torch.Tensor]()
-                stream = self._common(part, spine, leaves, stages)
+                stream = self._common(part, spine, leaves, short)
                 for count, (leaf, logits) in enumerate(self._visit(stream, leaves, short), 1):
                     if cancel is not None and cancel.is_set():
                         raise Cancelled("The evaluation")
@@ -221,11 +261,11 @@ class MaskEvaluator:
         where = {mask: i for i, mask in enumerate(distinct)}
         return table if len(distinct) == len(masks) else table[[where[mask] for mask in masks]]
 
-    def _common(self, part: torch.Tensor, spine: _Spine, leaves: Sequence[_Leaf], stages: Stages) -> Stream:
+    def _common(self, part: torch.Tensor, spine: _Spine, leaves: Sequence[_Leaf], short: Shortcuts) -> Stream:
         """The stream before the first block at which masks part; kept, so that a search by layers goes on there."""
         first = leaves[0]
         prefixes = [self._prefix(first.mask, b) for b in range(self._parting(leaves, 0) + 1)]
-        stream = stages.advance(spine.resume(prefixes, part, stages), len(prefixes) - 1, first.gates)
+        stream = short.advance(spine.resume(prefixes, part, short.stages), len(prefixes) - 1, first.gates)
         spine.keep(prefixes[-1], stream)
         return stream
 
@@ -235,7 +275,7 @@ class MaskEvaluator:
             yield leaves[0], short.finish(stream, leaves[0].gates)
             return
         part = self._parting(leaves, stream.at)
-        stream = short.stages.advance(stream, part, leaves[0].gates)
+        stream = short.advance(stream, part, leaves[0].gates)
         with self._holding(stream, short.plain[part]):
             groups = self._groups(leaves, part)
             firsts = [group[0].gates for group in groups]

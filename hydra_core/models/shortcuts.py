@@ -1,7 +1,8 @@
 """Exact savings inside blocks, for many masks on the same samples.
 
 - At the block where masks part, everything up to the output projection is the same for all of them
-  (heads are gated at its input): `branch` runs attention once and the rest once a mask.
+  (heads are gated at its input): `heads` runs attention once and `step` the rest once a mask.
+- The rest adds its products to the residual stream as it writes them.
 - A classifier that reads one token needs only that token's row of the last block: `LastToken`.
 
 Each is used only for structures it is written for, after a check on one sample.
@@ -22,6 +23,7 @@ from hydra_core.models.stages import Gates, Stages, Stream
 
 PLAIN_BLOCK = "timm.models.vision_transformer.Block"
 PLAIN_ATTENTION = "timm.layers.attention.Attention"
+PLAIN_MLP = "timm.layers.mlp.Mlp"
 PLAIN_MODEL = "timm.models.vision_transformer.VisionTransformer"
 
 
@@ -40,46 +42,76 @@ class Shortcuts:
         direct = stages.direct(x)
         self.plain = [direct and _is_plain(slot.block) for slot in stages.slots]
         self.last = LastToken.of(stages) if self.plain[-1] else None
-        if self.last is not None and not self._last_is_right(x[:1]):
+        if self.last is not None and not self._right(x[:1]):
             self.last = None
+        if any(self.plain) and not self._right(x[:1]):
+            self.plain = [False] * len(self.plain)
 
-    def _last_is_right(self, x: torch.Tensor) -> bool:
+    def _right(self, x: torch.Tensor) -> bool:
+        """Whether the native logits come out, up to rounding."""
         none: Gates = [None] * len(self.stages.gates)
-        stream = self.stages.advance(self.stages.start(x), len(self.plain) - 1, none)
-        want, got = self.stages.finish(stream, none), self.finish(stream, none)
+        start = self.stages.start(x)
+        want, got = self.stages.finish(start, none), self.finish(start, none)
         scale = want.abs().max().clamp_min(1e-6)
         return (
             bool((want - got).abs().max() <= 1e-4 * scale) if want.dtype == torch.float32 else torch.allclose(want, got)
         )
 
-    def finish(self, stream: Stream, gates: Gates) -> torch.Tensor:
-        """Logits (B, C) from any stream; as `Stages.finish`, with the last block cut to the token that is read."""
+    def heads(self, stream: Stream) -> torch.Tensor | None:
+        """What the next block's heads hand to the output projection, whatever their gates.
+
+        (B, T, H * d_h), or (B, 1, H * d_h) where only the class token of the last block is read; None where the
+        block is not plain.
+        """
+        b = stream.at
+        if b >= len(self.plain) or not self.plain[b]:
+            return None
+        if self.last is not None and b == len(self.plain) - 1:
+            return self.last.heads(stream.hidden)
+        block: Any = self.stages.slots[b].block
+        return _heads_of(block.attn, block.norm1(stream.hidden))
+
+    def step(self, stream: Stream, gates: Gates, z: torch.Tensor | None = None) -> Stream:
+        """The stream after the next block; `z` is what `heads` gave for it, if it is at hand."""
+        b = stream.at
+        if not self.plain[b]:
+            return self.stages.advance(stream, b + 1, gates)
+        block: Any = self.stages.slots[b].block
+        z = _heads_of(block.attn, block.norm1(stream.hidden)) if z is None else z
+        return replace(stream, hidden=_rest(block, stream.hidden, z, gates[self.stages.layers_of[b][0]]), at=b + 1)
+
+    def advance(self, stream: Stream, stop: int, gates: Gates) -> Stream:
+        """The stream before block `stop`; as `Stages.advance`."""
+        while stream.at < stop and self.plain[stream.at]:
+            stream = self.step(stream, gates)
+        return self.stages.advance(stream, stop, gates)
+
+    def finish(self, stream: Stream, gates: Gates, z: torch.Tensor | None = None) -> torch.Tensor:
+        """Logits (B, C) from any stream; as `Stages.finish`, with the last block cut to the token that is read.
+
+        Args:
+            z: what `heads` gave for this very stream, if it is at hand.
+        """
+        end = len(self.plain) - (self.last is not None)
+        if stream.at < end and (self.last is not None or self.plain[stream.at]):
+            stream, z = self.advance(self.step(stream, gates, z), end, gates), None
         if self.last is None or stream.at == len(self.plain):
             return self.stages.finish(stream, gates)
-        before = self.stages.advance(stream, len(self.plain) - 1, gates)
-        return self.last(before.hidden, gates[self.stages.layers_of[-1][0]])
+        z = self.heads(stream) if z is None else z
+        assert z is not None
+        return self.last.logits(stream.hidden, z, gates[self.stages.layers_of[-1][0]])
 
     def branch(self, stream: Stream, variants: Sequence[Gates]) -> Iterator[Stream]:
         """The stream after the next block under each of several gates, one at a time."""
-        b = stream.at
-        if not self.plain[b] or len(variants) < 2:
-            for gates in variants:
-                yield self.stages.advance(stream, b + 1, gates)
-            return
-        block: Any = self.stages.slots[b].block
-        z = _heads_of(block.attn, block.norm1(stream.hidden))
-        layer = self.stages.layers_of[b][0]
+        z = self.heads(stream) if len(variants) > 1 else None
         for gates in variants:
-            yield replace(stream, hidden=_rest(block, stream.hidden, z, gates[layer]), at=b + 1)
+            yield self.step(stream, gates, z)
 
     def finish_each(self, stream: Stream, variants: Sequence[Gates]) -> Iterator[torch.Tensor]:
         """Logits under each of several gates that first part at the stream's next block."""
-        if stream.at == len(self.plain) - 1 and self.last is not None:
-            layer = self.stages.layers_of[-1][0]
-            yield from self.last.each(stream.hidden, [gates[layer] for gates in variants])
-            return
-        for after, gates in zip(self.branch(stream, variants), variants, strict=True):
-            yield self.finish(after, gates)
+        z = self.heads(stream)
+        for gates in variants:
+            yield self.finish(stream, gates, z)
 
 
 def _is_plain(block: nn.Module) -> bool:
@@ -88,17 +120,30 @@ def _is_plain(block: nn.Module) -> bool:
     attention: Any = block.attn
     if class_path(attention) != PLAIN_ATTENTION or getattr(attention, "gate", None) is not None:
         return False
-    return isinstance(attention.norm, nn.Identity)
+    # linears of another class (LoRA and the like) are more than their weights
+    linears = (attention.qkv, attention.proj, *([block.mlp.fc2] if class_path(block.mlp) == PLAIN_MLP else []))
+    return isinstance(attention.norm, nn.Identity) and all(type(linear) is nn.Linear for linear in linears)
 
 
 def _rest(block: Any, x: torch.Tensor, z: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
     """A plain block from its heads' outputs on, (B, T, d): projection under a gate (H,), residuals, MLP."""
-    proj = block.attn.proj
+    proj, mlp = block.attn.proj, block.mlp
     weight = proj.weight
     if gate is not None:  # gate the columns, not z: the same sum, less memory
         weight = weight * gate.to(weight.dtype).repeat_interleave(block.attn.head_dim)
-    x = x + block.drop_path1(block.ls1(F.linear(z, weight, proj.bias)))
-    return x + block.drop_path2(block.ls2(block.mlp(block.norm2(x))))
+    x = _plus(x, z, weight, proj.bias, block.ls1)
+    if class_path(mlp) != PLAIN_MLP:
+        return x + block.ls2(mlp(block.norm2(x)))
+    hidden = mlp.norm(mlp.act(mlp.fc1(block.norm2(x))))  # (B, T, 4d)
+    return _plus(x, hidden, mlp.fc2.weight, mlp.fc2.bias, block.ls2)
+
+
+def _plus(x: torch.Tensor, z: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, scale: Any) -> Any:
+    """x + scale(z W^T + b), (B, T, d); without a scale the product adds to the residual as it is written."""
+    if not isinstance(scale, nn.Identity):
+        return x + scale(F.linear(z, weight, bias))
+    out = torch.addmm(x.reshape(-1, x.shape[-1]), z.reshape(-1, z.shape[-1]), weight.T)
+    return (out if bias is None else out.add_(bias)).view(x.shape)
 
 
 def _heads_of(attention: Any, x: torch.Tensor) -> torch.Tensor:
@@ -128,25 +173,27 @@ class LastToken:
         model: Any = stages.model
         if class_path(model) != PLAIN_MODEL or model.global_pool != "token" or model.attn_pool is not None:
             return None
-        return cls(model, stages.slots[-1].block)
+        block: Any = stages.slots[-1].block
+        return cls(model, block) if isinstance(block.attn.k_norm, nn.Identity) else None  # see `_heads`
 
-    def __call__(self, x: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
-        return next(iter(self.each(x, [gate])))
+    def logits(self, x: torch.Tensor, z: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
+        """Logits (B, C) under a gate (H,) from the stream before the last block (B, T, d) and its `heads`."""
+        return self.model.forward_head(self.model.norm(_rest(self.block, x[:, :1], z, gate)))
 
-    def each(self, x: torch.Tensor, gates: Sequence[torch.Tensor | None]) -> Iterator[torch.Tensor]:
-        """Logits (B, C) under each gate (H,) of the last layer, from the stream before it (B, T, d)."""
-        z = self._heads(self.block.norm1(x))  # (B, 1, H * d_h)
-        for gate in gates:
-            yield self.model.forward_head(self.model.norm(_rest(self.block, x[:, :1], z, gate)))
+    def heads(self, stream: torch.Tensor) -> torch.Tensor:
+        """The class token's heads, (B, 1, H * d_h), from the stream before the last block (B, T, d).
 
-    def _heads(self, x: torch.Tensor) -> torch.Tensor:
-        attn = self.block.attn
-        B, T, _ = x.shape
-        inner = attn.num_heads * attn.head_dim
-        weight, bias = attn.qkv.weight, attn.qkv.bias
-        q_bias, kv_bias = (None, None) if bias is None else (bias[:inner], bias[inner:])
-        q = F.linear(x[:, :1], weight[:inner], q_bias).reshape(B, 1, attn.num_heads, attn.head_dim).transpose(1, 2)
-        kv = F.linear(x, weight[inner:], kv_bias).reshape(B, T, 2, attn.num_heads, attn.head_dim)
-        k, v = kv.permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, T, d_h) each
-        out = F.scaled_dot_product_attention(attn.q_norm(q), attn.k_norm(k), v)  # (B, H, 1, d_h)
-        return out.transpose(1, 2).reshape(B, 1, inner)
+        One query needs no keys and values: q . (W_k x_t + b_k) = (W_k^T q) . x_t + a constant, which softmax
+        drops, and the attended mean of W_v x_t + b_v is W_v (attended mean of x_t) + b_v. That takes T * d * H
+        multiply-adds in place of T * d * d.
+        """
+        attn, x = self.block.attn, self.block.norm1(stream)
+        B, _, d = x.shape
+        H, d_h = attn.num_heads, attn.head_dim
+        w_q, w_k, w_v = attn.qkv.weight.view(3, H * d_h, d)
+        b_q, _, b_v = (None,) * 3 if attn.qkv.bias is None else attn.qkv.bias.view(3, H * d_h)
+        q = attn.q_norm(F.linear(x[:, 0], w_q, b_q).view(B, H, d_h)) * d_h**-0.5
+        look = torch.einsum("bhe,hed->bhd", q, w_k.view(H, d_h, d))  # (B, H, d)
+        seen = (look @ x.transpose(1, 2)).softmax(-1) @ x  # (B, H, T) @ (B, T, d) -> (B, H, d)
+        z = torch.einsum("bhd,hed->bhe", seen, w_v.view(H, d_h, d)).reshape(B, 1, H * d_h)
+        return z if b_v is None else z + b_v

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from hydra_core.errors import BudgetError, Cancelled, DataError
 from hydra_core.fusion.evaluator import MIB, MaskEvaluator
 from hydra_core.heads.mask import HeadMask
+from hydra_core.models.view import build_view
 from tests.fusion.conftest import variant
 
 
@@ -34,18 +36,19 @@ def test_a_toggle_in_a_late_layer_runs_only_from_there():
     evaluator = MaskEvaluator(view, x)
     full = HeadMask.full(view.shape)
     evaluator.logits(full)
-    ran: list[int] = []
-    stages = view.stages()
+    blocks = [slot.block for slot in view.stages().slots]
+    ran: list[tuple[int, str]] = []
     handles = [
-        slot.block.register_forward_hook(lambda m, a, o, b=b: ran.append(b)) for b, slot in enumerate(stages.slots)
+        part.register_forward_hook(lambda m, a, o, at=(b, name): ran.append(at))
+        for b, block in enumerate(blocks)
+        for name, part in (("attention", block.attn.qkv), ("rest", block.norm2))
     ]
     try:
         got = evaluator.logits(full.prune(2, 1))
-        assert set(ran) <= {2}
+        assert set(ran) == {(2, "rest")}  # the last block's heads were there already
         ran.clear()
         evaluator.logits(full.prune(1, 1))
-        assert 0 not in ran
-        assert 1 in ran
+        assert {at for at in ran if at[0] < 2} == {(1, "rest")}
     finally:
         for handle in handles:
             handle.remove()
@@ -74,6 +77,22 @@ def test_cancel_and_progress():
         evaluator.many(single_removals(view.shape), cancel=cancel)
 
 
+@pytest.mark.parametrize("masks", [1, 2])
+def test_one_mask_or_two_report_progress_and_can_be_cancelled_too(masks):
+    view, x = variant("plain")
+    evaluator = MaskEvaluator(view, x, chunk=1)
+    seen: list[float] = []
+    evaluator.many(single_removals(view.shape)[:masks], progress=lambda share, text: seen.append(share))
+    assert seen == pytest.approx([(i + 1) / (4 * masks) for i in range(4 * masks)])
+    cancel = threading.Event()
+
+    def stop_early(share, text):
+        cancel.set()
+
+    with pytest.raises(Cancelled):
+        evaluator.logits(HeadMask.full(view.shape).prune(0, 3), progress=stop_early, cancel=cancel)
+
+
 def test_bad_input_is_named():
     view, x = variant("plain")
     with pytest.raises(DataError, match="no samples"):
@@ -99,3 +118,21 @@ def test_the_last_block_is_cut_to_the_token_that_is_read():
     evaluator = MaskEvaluator(view, x)
     with torch.inference_mode():
         assert evaluator._shortcuts().last is None
+
+
+def test_a_linear_that_is_more_than_its_weights_is_left_to_the_module():
+    class Shifted(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x) + 1
+
+    view, x = variant("plain")
+    module = copy.deepcopy(view.module)
+    layer = module.blocks[1].mlp.fc2
+    other = Shifted(layer.in_features, layer.out_features, dtype=layer.weight.dtype)
+    other.load_state_dict(layer.state_dict())
+    module.blocks[1].mlp.fc2 = other
+    changed = build_view("shifted", module, class_names=tuple("abcde"), input_size=(1, 16, 16))
+    evaluator = MaskEvaluator(changed, x)
+    mask = HeadMask.full(view.shape).prune(0, 1)
+    np.testing.assert_allclose(evaluator.logits(mask), changed(x, mask), atol=1e-6)
+    assert evaluator._shortcuts().plain == [True, False, True]
