@@ -19,6 +19,17 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--out", type=Path, default=Path("runs/hydra"), help="folder for the results")
     run.add_argument("--bootstrap", type=int, default=500, help="resamples for the intervals; 0 for none")
     run.add_argument("--split", choices=("val", "test"), default="test")
+    run.add_argument("--checkpoint", default="", help="file with the model's weights, where its name has none")
+    run.add_argument("--data", default="", help="your own data instead: path of a folder, zip, table, npz")
+    run.add_argument("--near", nargs="*", default=[], metavar="PATH", help="near-OOD sources beside --data")
+    run.add_argument("--far", nargs="*", default=[], metavar="PATH", help="far-OOD sources beside --data")
+    run.add_argument("--device", default="cpu", help='"cpu", "cuda", "cuda:1" ...')
+    run.add_argument(
+        "--ray", nargs="?", const="local", metavar="ADDRESS",
+        help='spread the forward passes over a Ray cluster ("auto" on one of its machines); alone: over this machine',
+    )  # fmt: skip
+    run.add_argument("--ray-cpus", type=float, default=1, help="CPUs a shard takes")
+    run.add_argument("--ray-gpus", type=float, default=0, help="GPUs a shard takes; with --device cuda")
 
     score = commands.add_parser("score", help="head scores of a model as CSV")
     score.add_argument("model")
@@ -80,12 +91,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     import pandas as pd
 
-    from hydra_core.runs.recipe import Recipe, run_recipe
+    from hydra_core.runs.recipe import Recipe
+    from hydra_core.runs.run import run_recipe
+    from hydra_core.runs.spread import RayCluster, Work, here
 
-    result = run_recipe(Recipe.read(args.recipe), args.out, bootstrap=args.bootstrap, split=args.split)
+    ood = [(Path(path).stem, _full(path), shift) for shift in ("near", "far") for path in getattr(args, shift)]
+    recipe = Recipe.read(args.recipe)
+    work = Work(recipe, args.split, _full(args.checkpoint), _full(args.data), tuple(ood), args.device)
+    spread = here
+    if args.ray:
+        spread = RayCluster("" if args.ray == "local" else args.ray, args.ray_cpus, args.ray_gpus)
+    result = run_recipe(work, args.out, bootstrap=args.bootstrap, spread=spread, progress=_show)
     print(pd.DataFrame(result["rows"]).to_string(float_format=lambda v: f"{v:.4f}"))
     print(f"Written: {args.out}/report.json, hydra.safetensors, recipe.json")
     return 0
+
+
+def _full(path: str) -> str:
+    """An absolute path: a worker has another current folder."""
+    return str(Path(path).absolute()) if path else ""
 
 
 def _score(args: argparse.Namespace) -> int:

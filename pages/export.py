@@ -11,6 +11,16 @@ from hydra_core.errors import HydraError
 from hydra_core.heads.mask import HeadMask
 
 
+RUN = "python -m hydra_core run recipe.json --out runs/hydra"
+MORE = f"""# your own weights and samples: folders of images by class, a zip, a table of texts, an npz
+{RUN} --checkpoint weights.safetensors --data my/images --near my/similar --far my/other
+# a GPU of this machine
+{RUN} --device cuda
+# all cores of this machine, or a cluster (pip install ray); with GPUs: --device cuda --ray-gpus 1
+{RUN} --ray
+{RUN} --ray 10.0.0.1:6379"""
+
+
 def recipe_part(state: Session) -> None:
     st.subheader("The recipe", anchor=False)
     note = st.text_input("A note for your later self", key="export/note", max_chars=200)
@@ -19,7 +29,11 @@ def recipe_part(state: Session) -> None:
         st.download_button("Recipe", text, "recipe.json", "application/json", icon=":material/download:",
                            key="export/recipe", on_click="ignore")  # fmt: skip
     st.markdown("The big run, on any machine with this project installed: all test samples, intervals, a checkpoint.")
-    st.code("python -m hydra_core run recipe.json --out runs/hydra", language="bash")
+    st.code(RUN, language="bash")
+    with st.expander("On your own data, a GPU, or a Ray cluster", icon=":material/lan:"):
+        st.code(MORE, language="bash")
+        st.caption("The same report, figure for figure: only the forward passes run elsewhere. Every machine of the "
+                   "cluster needs this project, and your files at the same path.")  # fmt: skip
     with st.expander("Look into the recipe", icon=":material/data_object:"):
         st.code(text, language="json")
 

@@ -290,3 +290,14 @@ def align_classes(samples: SampleSet, class_names: Sequence[str]) -> SampleSet:
             hint="Rename the folders or labels, or fit a probe on these classes.",
         )
     return replace(samples, labels=numbers[samples.labels], class_names=tuple(class_names))
+
+
+def align_bundle(bundle: DataBundle, class_names: Sequence[str]) -> DataBundle:
+    """A data set whose labelled parts are numbered as a model numbers its classes.
+
+    Raises:
+        DataError: see `align_classes`.
+    """
+    val, test = (align_classes(part, class_names) for part in (bundle.val, bundle.test))
+    train = None if bundle.train is None else align_classes(bundle.train, class_names)
+    return replace(bundle, val=val, test=test, train=train)

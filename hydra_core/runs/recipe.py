@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
-from hydra_core.errors import DataError, HydraError
+from hydra_core.errors import DataError
 from hydra_core.fusion.ensemble import FusionOptions
 from hydra_core.heads.mask import Plan
 
@@ -91,35 +90,3 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def run_recipe(recipe: Recipe, out: Path, *, bootstrap: int = 500, split: str = "test") -> dict[str, Any]:
-    """The big run: fuse, evaluate on the whole split, write report and checkpoint.
-
-    Writes `recipe.json`, `report.json` and `hydra.safetensors` into `out`.
-
-    Returns:
-        What `report.json` holds: rows "single" and "hydra", and the cost.
-    """
-    from hydra_core.cost import cost_of
-    from hydra_core.data.load import load_data
-    from hydra_core.evaluation import evaluate
-    from hydra_core.fusion.ensemble import fuse
-    from hydra_core.models.load import load_model
-
-    if split not in ("val", "test"):
-        raise HydraError("There is no such split to evaluate", expected="'val' or 'test'", got=repr(split))
-    view, bundle = load_model(recipe.model), load_data(recipe.data)
-    hydra = fuse(view, recipe.plan, options=recipe.options)
-    samples, ood = (bundle.test, bundle.ood_test) if split == "test" else (bundle.val, bundle.ood_val)
-    rows = {
-        name: evaluate(predictor, samples, ood, bootstrap=bootstrap).row(intervals=bootstrap > 0)
-        for name, predictor in (("single", view), ("hydra", hydra))
-    }
-    cost = cost_of(view, hydra)
-    result = {"split": split, "samples": len(samples), "rows": rows, "cost": asdict(cost), "versions": versions()}
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "recipe.json").write_text(recipe.to_json(), encoding="utf-8")
-    (out / "report.json").write_text(json.dumps(result, indent=1, default=float) + "\n", encoding="utf-8")
-    hydra.save(out / "hydra.safetensors")
-    return result
