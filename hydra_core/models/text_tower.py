@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import string
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hydra_core.errors import DataError, ModelError
+from hydra_core.errors import Cancelled, DataError, ModelError
 from hydra_core.heads.mask import HeadMask
 from hydra_core.models.families.multihead import split_multihead
 from hydra_core.models.shadow import shadow
@@ -68,6 +69,7 @@ class TextTower:
         *,
         mask: HeadMask | None = None,
         progress: Progress | None = None,
+        cancel: threading.Event | None = None,
     ) -> torch.Tensor:
         """Unit vectors (C, D): the mean over templates of each text's unit vector, normalised again.
 
@@ -77,6 +79,7 @@ class TextTower:
         Raises:
             DataError: no names, names that repeat or are empty, a template without "{}", or a text that is too long.
             MaskError: the mask does not fit the text tower.
+            Cancelled: `cancel` was set.
         """
         names, templates = check_names(names), check_templates(templates)
         mask = None if mask is None or mask.is_full else mask
@@ -85,6 +88,8 @@ class TextTower:
             missing = [i for i, key in enumerate(keys) if key not in self._cache]
             step = max(1, self.batch // len(templates))
             for at in range(0, len(missing), step):
+                if cancel is not None and cancel.is_set():
+                    raise Cancelled("Reading the class names")
                 part = missing[at : at + step]
                 for i, row in zip(part, self._encode([names[i] for i in part], templates, mask), strict=True):
                     self._cache[keys[i]] = row
@@ -154,6 +159,11 @@ def text_tower_view(clip: nn.Module) -> ModelView:
         UnsupportedModel: its heads cannot be pruned exactly.
     """
     return build_view("text tower", ClipText(clip), input_size=(int(getattr(clip, "context_length", 77)),))
+
+
+def words_of(text: str) -> list[str]:
+    """Words of a text in lower case, cut at spaces and punctuation."""
+    return text.lower().translate(str.maketrans(string.punctuation, " " * len(string.punctuation))).split()
 
 
 def _digest(name: str, templates: tuple[str, ...], mask: HeadMask | None) -> str:
