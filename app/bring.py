@@ -1,4 +1,4 @@
-"""What users bring: their own data, and a probe that fits a model to its classes.
+"""What users bring: their own data and weights, and a probe that fits a model to their classes.
 
 Each gets a name that nobody can guess and no list shows, so that one session never meets another's.
 The newest few are kept for the whole process; nothing is written to disk.
@@ -14,14 +14,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app import lab
+from hydra_core.data.corruptions import MARK
 from hydra_core.data.load import DATA, register_data
 from hydra_core.data.report import IntakeReport
 from hydra_core.data.sets import DataBundle
-from hydra_core.errors import DataError, UnsupportedModel
+from hydra_core.errors import DataError, HydraError
 
 KEPT = 12
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _order: OrderedDict[str, None] = OrderedDict()
 _lock = threading.Lock()
+
+Source = bytes | str  # an upload; or a path on this machine, or "hf:NAME"
 
 
 @dataclass(frozen=True)
@@ -32,15 +36,27 @@ class Brought:
     reports: tuple[IntakeReport, ...]
     bundle: DataBundle
 
+    def is_used(self, data_name: str) -> bool:
+        """Whether a data set's name is this one's, numbered for some model or corrupted, or not."""
+        return data_name.partition(MARK)[0].partition(".")[0] == self.name
+
+
+def only_this_machine(address: object) -> bool:
+    """Whether a server at this address serves its own machine alone, so that paths may be typed."""
+    return str(address or "") in LOOPBACK
+
+
+# -- data --------------------------------------------------------------------------------------
+
 
 def read_data(
-    title: str, content: bytes, ood: Mapping[str, tuple[bytes, str]], *, progress: Any = None, cancel: Any = None
+    title: str, content: Source, ood: Mapping[str, tuple[Source, str]], *, progress: Any = None, cancel: Any = None
 ) -> Brought:
-    """Read uploads into a data set of this session.
+    """Read uploads, or sources of this machine, into a data set of this session.
 
     Args:
         title: a name for people.
-        content: a zip of class folders, a table of texts and labels, or an npz.
+        content: a zip of class folders, a table of texts and labels, or an npz; or a path, or "hf:NAME".
         ood: name -> (content, "near" or "far").
 
     Raises:
@@ -51,15 +67,20 @@ def read_data(
     sources = {name: part for name, (part, _) in ood.items()}
     shifts = {name: shift for name, (_, shift) in ood.items()}
     bundle, reports = build_bundle(content, sources, name=title, shifts=shifts, progress=progress, cancel=cancel)  # type: ignore[arg-type]
-    name = f"yours/{secrets.token_urlsafe(9)}"
+    return Brought(_register(bundle), tuple(reports), bundle)
+
+
+def _register(bundle: DataBundle, name: str = "") -> str:
+    name = name or f"yours/{secrets.token_urlsafe(9)}"
     register_data(name, lambda: bundle)
     _remember(name)
-    return Brought(name, tuple(reports), bundle)
+    return name
 
 
 def _remember(name: str) -> None:
     with _lock:
         _order[name] = None
+        _order.move_to_end(name)
         while len(_order) > KEPT:
             old, _ = _order.popitem(last=False)
             DATA.pop(old, None)
@@ -72,6 +93,26 @@ def _views() -> dict[str, Any]:
     return VIEWS
 
 
+def parse_sources(text: str) -> dict[str, tuple[str, str]]:
+    """OOD sources from lines "near PATH" or "far PATH": name -> (path, shift).
+
+    Raises:
+        DataError: a line that is neither.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        shift, _, path = line.partition(" ")
+        path = path.strip()
+        if shift not in ("near", "far") or not path:
+            raise DataError(
+                "This line names no OOD source", expected='"near" or "far", a space, and a path', got=line[:80]
+            )
+        stem = path.removeprefix("hf:").rstrip("/\\").replace("\\", "/").rsplit("/", 1)[-1]
+        name = stem.rsplit(".", 1)[0][:40] or stem
+        found[name if name not in found else f"{name} {len(found) + 1}"] = (path, shift)
+    return found
+
+
 def fits(model_name: str, bundle: DataBundle) -> bool:
     """Whether every class of the data is one of the model's, by name."""
     known = {name.casefold() for name in lab.model(model_name).class_names}
@@ -79,14 +120,39 @@ def fits(model_name: str, bundle: DataBundle) -> bool:
 
 
 def align(brought: Brought, model_name: str) -> Brought:
-    """The data numbered as the model numbers its classes, under the same name."""
+    """The data numbered as the model numbers its classes. Its name grows by a digest, as other samples need another."""
     from hydra_core.data.splits import align_classes
 
     names = lab.model(model_name).class_names
     val, test = (align_classes(part, names) for part in (brought.bundle.val, brought.bundle.test))
     bundle = replace(brought.bundle, val=val, test=test)
-    register_data(brought.name, lambda: bundle)
-    return replace(brought, bundle=bundle)
+    return replace(brought, name=_register(bundle, f"{brought.name}.{bundle.digest}"), bundle=bundle)
+
+
+# -- models --------------------------------------------------------------------------------------
+
+
+def load_weights(name: str, source: Source | None, *, progress: Any = None, cancel: Any = None) -> str:
+    """Load a model and return its name: the typed one with the library's own weights, else a secret one.
+
+    Args:
+        name: "timm/NAME", "open_clip/NAME" or "hf/NAME".
+        source: an uploaded safetensors, or the path of a weights file (or folder); None: pretrained, from the hub.
+
+    Raises:
+        HydraError: no such model, weights that cannot be fetched or do not fit; the text says what to do.
+    """
+    from hydra_core.models.load import load_model
+
+    if progress is not None:
+        progress(0.0, "reading the weights" if source is not None else "fetching the weights")
+    if source is None:
+        lab.model(name)
+        return name
+    view = load_model(name, checkpoint=source)
+    if cancel is not None and cancel.is_set():
+        return name
+    return _keep_view(view)
 
 
 def fit_probe(model_name: str, bundle: DataBundle, *, progress: Any = None, cancel: Any = None) -> str:
@@ -96,30 +162,31 @@ def fit_probe(model_name: str, bundle: DataBundle, *, progress: Any = None, canc
         DataError: there is no training part.
         UnsupportedModel: the model does not give its features.
     """
+    from hydra_core.models.features import features_view
     from hydra_core.models.probe import with_probe
 
     train = bundle.train
     if train is None or not len(train):
-        raise DataError("A probe needs training samples", expected="data with a train part, or one to split")
-    view = lab.infer(lambda: with_probe(features(model_name), train, progress=progress, cancel=cancel))
+        raise DataError(
+            "A classifier needs training samples",
+            expected="data with a train part, or one to split",
+            hint="Upload your own samples, or choose a model that knows these classes.",
+        )
+    features = features_view(lab.model(model_name))
+    return _keep_view(lab.infer(lambda: with_probe(features, train, progress=progress, cancel=cancel)))
+
+
+def _keep_view(view: Any) -> str:
     name = f"yours/{secrets.token_urlsafe(9)}"
-    _views()[name] = replace(view, name=name)
+    _views()[name] = replace(view, name=name, info={**view.info, "made_from": view.name}, _local=threading.local())
     _remember(name)
     return name
 
 
-def features(model_name: str) -> Any:
-    """A view of the model that gives features instead of logits; weights are shared."""
-    from hydra_core.models.shadow import shadow
-    from hydra_core.models.view import build_view
-
-    view = lab.model(model_name)
-    module: Any = shadow(view.module)
-    if not hasattr(module, "reset_classifier"):
-        raise UnsupportedModel(
-            f"{model_name} does not give its features",
-            expected="a model whose classifier can be taken off, such as those of timm",
-            got=type(module).__name__,
-        )
-    module.reset_classifier(0)
-    return build_view(model_name, module, prepare=view.prepare, input_size=view.input_size, info=dict(view.info))
+def reads(model_name: str, bundle: DataBundle) -> HydraError | None:
+    """Why a model cannot read these samples (images, texts); None where it can."""
+    kind = "text" if lab.model(model_name).info.get("kind") == "text" else "image"
+    if kind == bundle.kind:
+        return None
+    return DataError(f"{model_name} cannot read this data", expected=f"{kind}s", got=f"{bundle.kind}s",
+                     hint="Choose a model and data of one kind.")  # fmt: skip

@@ -4,6 +4,7 @@ Everything here is cached by small digests (names, data digests, mask texts) for
 read-only. Functions that may take long accept `progress` and `cancel`.
 """
 
+from app.lab.checks import base, memory
 from app.lab.choices import prunable
 from app.lab.results import cost, criteria, evaluator, logits, probabilities, report, scores, scores_at_hand
 from app.lab.room import (
@@ -18,6 +19,7 @@ from app.lab.room import (
     top_samples,
     without,
 )
+from app.lab.shifts import severities, shift_of, shifted, shifted_name
 from app.lab.sources import (
     Options,
     Sample,
@@ -50,6 +52,7 @@ __all__ = [
     "Sample",
     "Split",
     "attention",
+    "base",
     "comparison",
     "cost",
     "costs",
@@ -64,6 +67,7 @@ __all__ = [
     "infer",
     "latencies",
     "logits",
+    "memory",
     "missing_criteria",
     "model",
     "model_names",
@@ -80,7 +84,11 @@ __all__ = [
     "score_missing",
     "scores",
     "scores_at_hand",
+    "severities",
     "shape",
+    "shift_of",
+    "shifted",
+    "shifted_name",
     "standing",
     "stored_comparison",
     "stored_hydra",

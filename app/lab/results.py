@@ -10,6 +10,7 @@ import numpy as np
 
 from app.cache import MIB, digest
 from app.lab import store
+from app.lab.checks import estimate_of
 from app.lab.sources import Options, Sample, model, sample
 from app.lab.stored import stored_scores
 from hydra_core.heads.mask import HeadMask, Plan
@@ -29,6 +30,7 @@ def evaluator(model_name: str, chosen: Sample) -> MaskEvaluator:
 
     def make() -> MaskEvaluator:
         view = model(model_name)
+        estimate_of(model_name, chosen).check()  # refuse before anything is prepared
         return MaskEvaluator(view, view.inputs(*chosen.sets.values()), budget_mb=store.EVALUATOR_BUDGET_MB)
 
     size = (store.EVALUATOR_BUDGET_MB + 64) * MIB

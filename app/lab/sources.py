@@ -58,10 +58,11 @@ def data(name: str) -> DataBundle:
     """A data set with its validation, test and OOD parts, shared by all sessions."""
     from hydra_core.data.load import load_data
 
-    return store.data.get(name, lambda: load_data(name), _bundle_bytes)
+    return store.data.get(name, lambda: load_data(name), bundle_bytes)
 
 
-def _bundle_bytes(bundle: DataBundle) -> int:
+def bundle_bytes(bundle: DataBundle) -> int:
+    """What a data set takes in memory, without its train part."""
     sets = (bundle.val, bundle.test, *bundle.ood_val.values(), *bundle.ood_test.values())
     return sum(int(s.inputs.nbytes) for s in sets)
 

@@ -239,15 +239,15 @@ def corrupt_bundle(
     Raises:
         UnknownNameError, DataError, Cancelled: see `corrupt`.
     """
-    parts = {}
-    for place, part in enumerate(("val", "test")):
+
+    def changed(part: SampleSet, place: int) -> SampleSet:
         step = step_of(progress, place, 2)
-        parts[part] = corrupt(
-            getattr(bundle, part), name, severity, seed=seed, shift="id", progress=step, cancel=cancel
-        )
+        return corrupt(part, name, severity, seed=seed, shift="id", progress=step, cancel=cancel)
+
+    val, test = changed(bundle.val, 0), changed(bundle.test, 1)
     label = f"{CORRUPTIONS[name].label}, severity {severity}"
     about = f"ID images changed: {label}; OOD sets unchanged. {bundle.about}".strip()
-    return replace(bundle, name=shifted_name(bundle.name, name, severity), about=about, **parts)
+    return replace(bundle, name=shifted_name(bundle.name, name, severity), about=about, val=val, test=test)
 
 
 def shifted_name(base: str, name: str, severity: int) -> str:

@@ -9,7 +9,7 @@ from PIL import Image
 
 from app import bring, lab
 from hydra_core.data.load import DATA, list_data
-from hydra_core.errors import HydraError, UnsupportedModel
+from hydra_core.errors import HydraError
 from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.models.load import list_models
 
@@ -85,12 +85,3 @@ def test_the_oldest_uploads_leave(monkeypatch):
     names = [bring.read_data("b", zip_of(["a", "b"], 6, seed), {}).name for seed in range(3)]
     assert names[0] not in DATA
     assert names[2] in DATA
-
-
-def test_models_without_features_are_refused(monkeypatch, own):
-    class Other:
-        module = lab.model(MODEL).module.patch_embed
-
-    monkeypatch.setattr(lab, "model", lambda name: Other)
-    with pytest.raises(UnsupportedModel, match="does not give its features"):
-        bring.features(MODEL)

@@ -11,12 +11,13 @@ import torch
 from safetensors.torch import save, save_file
 
 from hydra_core.data.sets import SampleSet
-from hydra_core.errors import CheckpointError, DataError, UnknownNameError
+from hydra_core.errors import CheckpointError, DataError, UnknownNameError, UnsupportedModel
 from hydra_core.models.features import features_view
 from hydra_core.models.load import load_model
 from hydra_core.models.probe import with_probe
 from hydra_core.models.sanity import base_accuracy, wilson
 from hydra_core.models.timm_models import timm_view
+from hydra_core.models.view import build_view
 
 NAME = "test_vit"
 
@@ -150,6 +151,14 @@ def test_features_of_a_text_classifier_are_its_encoder():
         view = features_view(text_view(case, net, None))
         ids = padded(net)
         torch.testing.assert_close(view(ids), TextEncoder(net.base_model, net.config.pad_token_id)(ids))
+
+
+def test_models_whose_classifier_cannot_be_taken_off_are_refused(native):
+    view = timm_view("timm/x", native)
+    bare = build_view("bare", torch.nn.Sequential(native))
+    with pytest.raises(UnsupportedModel, match="does not give its features"):
+        features_view(bare)
+    assert features_view(view).shape == bare.shape
 
 
 # -- base accuracy ---------------------------------------------------------------------------------

@@ -1,0 +1,53 @@
+"""Before long work starts: what it takes in memory, and whether the model works on the data at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from app.cache import digest
+from app.lab import store
+from app.lab.sources import Options, Sample, model, sample
+
+if TYPE_CHECKING:
+    from hydra_core.data.sets import SampleSet
+    from hydra_core.memory import Estimate
+    from hydra_core.models.sanity import BaseAccuracy
+
+
+def memory(model_name: str, data_name: str, options: Options | None = None) -> Estimate:
+    """What an evaluation of a model on the sample of some data takes, beside what is free now."""
+    from hydra_core.data.checkpoints import free_memory
+
+    return replace(estimate_of(model_name, sample(data_name, options)), free=free_memory())
+
+
+def estimate_of(model_name: str, chosen: Sample) -> Estimate:
+    """The same for a sample, measured on its longest text or first image."""
+
+    def compute() -> Estimate:
+        from hydra_core.memory import estimate
+
+        view = model(model_name)
+        total = sum(map(len, chosen.sets.values()))
+        one = view.inputs(_heaviest(list(chosen.sets.values())))
+        return estimate(view, total, one=one, masks=2, budget_mb=store.EVALUATOR_BUDGET_MB)
+
+    return store.results.get(digest("memory", model_name, chosen.key), lambda: store.infer(compute))
+
+
+def _heaviest(sets: list[SampleSet]) -> SampleSet:
+    """The one sample that takes the most: the longest of texts; images all become the model's size."""
+    if sets[0].kind != "text":
+        return sets[0].take([0])
+    part = max(sets, key=lambda part: max(map(len, part.inputs)))
+    return part.take([max(range(len(part)), key=lambda i: len(part.inputs[i]))])
+
+
+def base(data_name: str, accuracy: float) -> BaseAccuracy:
+    """The accuracy of a report of the unpruned model, beside what a constant answer reaches."""
+    from hydra_core.models.sanity import base_accuracy
+
+    labels = sample(data_name).id.labels
+    assert labels is not None
+    return base_accuracy(accuracy, labels)

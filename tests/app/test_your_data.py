@@ -1,0 +1,220 @@
+"""The page Your data: base accuracy first; uploads, paths, corrupted versions and weights, each to its end."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import numpy as np
+import pytest
+import timm
+import torch
+from safetensors.torch import save
+
+from app import bring, lab, yours
+from hydra_core.errors import BudgetError, DataError, HydraError
+from hydra_core.heads.mask import Plan
+from hydra_core.models.demo import demo_module
+from hydra_core.models.view import build_view
+from tests.app.test_bring import zip_of
+from tests.app.test_pages import DATA, MODEL, settle, texts, visit
+
+
+def state_of(at):
+    return at.session_state["hydra/session"]
+
+
+def test_the_base_accuracy_is_the_reports():
+    at = visit("your_data")
+    report = lab.report(MODEL, DATA, lab.unpruned(MODEL))
+    labels = lab.sample(DATA).id.labels
+    shown = {metric.label: metric.value for metric in at.metric}
+    assert shown["Accuracy"] == f"{100 * report.accuracy:.1f} %"
+    assert shown["A constant answer"] == f"{100 * np.bincount(labels).max() / len(labels):.1f} %"
+    assert not at.warning
+    assert "free" in texts(at)
+
+
+def test_a_model_that_guesses_is_called_one():
+    torch.manual_seed(0)
+    view = lab.model(MODEL)
+    name = bring._keep_view(build_view("x", demo_module(), class_names=view.class_names, prepare=view.prepare,
+                                       input_size=view.input_size))  # fmt: skip
+    at = visit("your_data", model=name)
+    assert "No better than a constant answer" in at.warning[0].value
+
+
+# -- corrupted versions ----------------------------------------------------------------------------
+
+
+def test_a_corrupted_version_serves_all_pages():
+    at = visit("your_data", bring="A shifted version", corruption="Gaussian noise", severity="5")
+    at = settle(at.button(key="your_data/shift_to").click().run())
+    assert not at.exception
+    name = f"{DATA}~gaussian_noise-5"
+    assert state_of(at).data == name
+    noisy, clean = (lab.report(MODEL, d, Plan.full((8,) * 6)) for d in (name, DATA))
+    assert noisy.accuracy < clean.accuracy
+    shown = {metric.label: metric.value for metric in at.metric}
+    assert shown["Accuracy"] == f"{100 * noisy.accuracy:.1f} %"
+    at = settle(at.button(key="your_data/clean").click().run())
+    assert state_of(at).data == DATA
+
+
+def test_a_link_to_a_corrupted_version():
+    at = visit("what_if", data=f"{DATA}~jpeg-1")
+    assert state_of(at).data == f"{DATA}~jpeg-1"
+    assert not at.exception
+    at = visit("your_data", data=f"{DATA}~nothing-1")
+    assert state_of(at).data == DATA
+    assert at.warning
+
+
+# -- data ------------------------------------------------------------------------------------------
+
+
+def folder_of(tmp_path, classes):
+    with zipfile.ZipFile(io.BytesIO(zip_of(classes))) as archive:
+        archive.extractall(tmp_path / "pictures")  # made above
+    return tmp_path / "pictures"
+
+
+def test_a_folder_of_this_machine_with_a_probe(tmp_path):
+    folder = folder_of(tmp_path, ["low", "mid", "top"])
+    (tmp_path / "odd.zip").write_bytes(zip_of(["x"], seed=3))
+    at = visit("your_data")
+    at.segmented_control(key="your_data/way").set_value("From this machine or the hub").run()
+    at.text_input(key="your_data/path").set_value(str(folder)).run()
+    at.text_area(key="your_data/paths").set_value(f"far {tmp_path / 'odd.zip'}").run()
+    at = settle(at.button(key="your_data/read").click().run())
+    assert "**3 classes**" in texts(at)
+    at = settle(at.button(key="your_data/fit").click().run())
+    assert not at.exception
+    assert state_of(at).data.startswith("yours/")
+    assert lab.model(state_of(at).model).class_names == ("low", "mid", "top")
+    assert "linear probe" in texts(at)
+    assert at.success
+
+
+def test_paths_are_for_servers_of_this_machine_alone():
+    assert bring.only_this_machine("127.0.0.1")
+    assert bring.only_this_machine("localhost")
+    assert not bring.only_this_machine("0.0.0.0")
+    assert not bring.only_this_machine(None)
+    assert not bring.only_this_machine("")
+
+
+def test_lines_of_ood_sources():
+    assert bring.parse_sources("near /a/b/cats.zip\n\n far hf:me/dogs \nfar /a/b/") == {
+        "cats": ("/a/b/cats.zip", "near"),
+        "dogs": ("hf:me/dogs", "far"),
+        "b": ("/a/b/", "far"),
+    }
+    for line in ("cats.zip", "near", "close /a"):
+        with pytest.raises(DataError, match="names no OOD source"):
+            bring.parse_sources(line)
+
+
+def test_a_wrong_path_is_told_in_words(tmp_path):
+    at = visit("your_data")
+    at.segmented_control(key="your_data/way").set_value("From this machine or the hub").run()
+    at.text_input(key="your_data/path").set_value(str(tmp_path / "nowhere")).run()
+    at = settle(at.button(key="your_data/read").click().run())
+    assert "There is nothing at" in at.error[0].value
+    assert not at.exception
+
+
+# -- weights -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def own():
+    return bring.read_data("bands", zip_of(["low", "mid", "top"]), {})
+
+
+def test_uploaded_weights_become_a_model_that_no_list_shows(own):
+    torch.manual_seed(0)
+    native = timm.create_model("test_vit", num_classes=4).eval()
+    name = bring.load_weights("timm/test_vit", save(native.state_dict()))
+    assert name.startswith("yours/")
+    view = lab.model(name)
+    assert view.info["made_from"] == "timm/test_vit"
+    x = torch.randn(1, 3, 160, 160)
+    with torch.inference_mode():
+        torch.testing.assert_close(view(x), native(x))
+    assert not bring.fits(name, own.bundle)
+    fitted = bring.fit_probe(name, own.bundle)
+    assert lab.model(fitted).info["probe_accuracy"] > 0.5
+
+
+def test_weights_of_this_machine_on_the_page(tmp_path):
+    torch.manual_seed(0)
+    file = tmp_path / "w.safetensors"
+    file.write_bytes(save(timm.create_model("test_vit", num_classes=4).state_dict()))
+    at = visit("your_data", bring="Bring a model")
+    at.text_input(key="your_data/model").set_value("timm/test_vit").run()
+    at.segmented_control(key="your_data/weights").set_value(yours.FILE).run()
+    at.text_input(key="your_data/weights_path").set_value(str(file)).run()
+    at = settle(at.button(key="your_data/load").click().run())
+    assert not at.exception
+    assert "**timm/test\\_vit** is loaded: 6 x 2 heads" in texts(at)
+    assert at.button(key="your_data/fit")
+
+
+@pytest.mark.parametrize(("name", "content"), [("timm/test_vit", b"junk"), ("timm/no_such_model", b"x"), ("odd", b"x")])
+def test_weights_that_cannot_be_used_are_told_in_words(name, content):
+    with pytest.raises(HydraError):
+        bring.load_weights(name, content)
+
+
+def test_offline_weights_say_what_to_download(monkeypatch):
+    def offline(*args, **kwargs):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(timm, "create_model", offline)
+    at = visit("your_data", bring="Bring a model")
+    at.text_input(key="your_data/model").set_value("timm/vit_tiny_patch16_224").run()
+    at = settle(at.button(key="your_data/load").click().run())
+    assert "Download the weights elsewhere" in at.error[0].value
+
+
+# -- names and memory --------------------------------------------------------------------------------
+
+
+def test_data_numbered_for_two_models_are_two_data_sets():
+    names = lab.model(MODEL).class_names
+    brought = bring.read_data("known", zip_of([names[2], names[0]]), {})
+    first = bring.align(brought, MODEL)
+    assert first.name != brought.name
+    assert brought.is_used(first.name)
+    assert brought.is_used(f"{first.name}~fog-2")
+    assert not brought.is_used("demo/fashion")
+    assert lab.data(brought.name).val.labels.max() == 1, "the data as they were read are still there"
+    assert set(lab.data(first.name).val.labels) == {0, 2}
+    assert bring.align(brought, MODEL).name == first.name
+
+
+def test_texts_and_images_do_not_mix():
+    table = "text,label\n" + "\n".join(f"word {i},{'ab'[i % 2]}" for i in range(40))
+    found = bring.read_data("t", table.encode(), {})
+    problem = bring.reads(MODEL, found.bundle)
+    assert problem is not None
+    assert "cannot read" in str(problem)
+    assert bring.reads(MODEL, lab.data(DATA)) is None
+
+
+def test_what_does_not_fit_into_memory_is_refused_before_it_starts(monkeypatch):
+    from hydra_core import memory
+
+    assert lab.memory(MODEL, DATA).total > 0
+    monkeypatch.setattr(memory, "free_memory", lambda: 1000)
+    options = lab.Options(n=123)  # a sample that no other test has measured
+    with pytest.raises(BudgetError, match="Lower the number of samples"):
+        lab.report(MODEL, DATA, lab.unpruned(MODEL), options)
+
+
+def test_the_pictures_of_severities_are_one_image():
+    pictures = lab.severities(DATA, "contrast")
+    assert [p.shape for p in pictures] == [(28, 28)] * 6
+    spread = [p.astype(float).std() for p in pictures]
+    assert spread == sorted(spread, reverse=True)
