@@ -87,7 +87,6 @@ def compare(
         score_named(score)
     study = Study(bundle, split, bootstrap, scores, store or LogitStore(), cancel)
     contexts = _Contexts(view, bundle, setting, replicas, seeds, cancel)
-    base = _latency(single(view)) if latency else None
     results = []
     for i, (name, (row, scaling)) in enumerate(zip(names, parsed, strict=True)):
         if cancel is not None and cancel.is_set():
@@ -95,7 +94,7 @@ def compare(
         if progress is not None:
             progress(i / len(names), f"{row.label} ({i + 1} of {len(names)})")
         study.progress = step_of(progress, i, len(names), row.label)
-        results.append(_measure(name, row, scaling, contexts, study, base))
+        results.append(_measure(name, row, scaling, contexts, study, latency))
     return Comparison(tuple(results), _provenance(view, bundle, setting, replicas, split, bootstrap, scores))
 
 
@@ -128,7 +127,7 @@ class _Contexts:
         return self.made[model, seed]
 
 
-def _measure(name: str, row: Row, scaling: str, contexts: _Contexts, study: Study, base: float | None) -> RowResult:
+def _measure(name: str, row: Row, scaling: str, contexts: _Contexts, study: Study, latency: bool) -> RowResult:
     label = f"{row.label} + {scaling} scaling" if scaling else row.label
     found: list[Measured] = []
     first: Method | None = None
@@ -148,7 +147,8 @@ def _measure(name: str, row: Row, scaling: str, contexts: _Contexts, study: Stud
     facts = found[0].report.to_json()
     return RowResult(
         name, label, members=found[0].report.members, repeats=len(found), values=values, std=std,
-        intervals=facts["intervals"], costs=_costs(first, base), reliability=facts["reliability"], command=row.command,
+        intervals=facts["intervals"], costs=_costs(first, latency), reliability=facts["reliability"],
+        command=row.command,
         detection={score: over_repeats([one.detection[score] for one in found]) for score in found[0].detection},
         undefined=found[0].undefined,
     )  # fmt: skip
@@ -162,18 +162,23 @@ def _spread(rows: Sequence[dict[str, float]]) -> tuple[dict[str, float | None], 
     return mean, {name: number(v.std(ddof=1)) for name, v in table.items()} if len(rows) > 1 else {}
 
 
-def _costs(method: Method, base: float | None) -> dict[str, float | None]:
+def _costs(method: Method, latency: bool) -> dict[str, float | None]:
     cost = method.cost()
-    ratio = None if base is None else _latency(method) / base
+    ratio = latency_ratio(method) if latency else None
     return {
         "parameters": cost.parameters, "parameter_ratio": cost.parameter_ratio,
         "macs": cost.macs, "mac_ratio": cost.mac_ratio, "latency_ratio": ratio,
     }  # fmt: skip
 
 
-def _latency(method: Method, batch: int = 16) -> float:
-    """Milliseconds a batch on this machine, float32."""
-    return measure_latency("", method.member_logits, example_input(method.view, batch), seconds=0.3).median
+def latency_ratio(method: Method, batch: int = 16, rounds: int = 3) -> float:
+    """Time of a batch over that of the single model, float32; measured in turn, so that a busy machine slows both."""
+    x, base = example_input(method.view, batch), single(method.view)
+
+    def time_of(one: Method) -> float:
+        return measure_latency("", one.member_logits, x, seconds=0.2).median
+
+    return float(np.median([time_of(method) / time_of(base) for _ in range(rounds)]))
 
 
 def _provenance(

@@ -217,7 +217,9 @@ for _row in (
 ):
     register_row(_row)
 
-DEFAULT_ROWS = (*ROWS, "temperature(single)", "temperature(hydra_circ)", "vector(single)")
+SCALED = ("temperature(single)", "temperature(deep_ensemble)", "temperature(hydra_circ)", "vector(single)",
+          "vector(hydra_circ)")  # fmt: skip
+DEFAULT_ROWS = (*ROWS, *SCALED)
 
 # after DEFAULT_ROWS: these fit zero-shot models only
 from hydra_core.methods import zero_shot_rows  # noqa: E402, F401
