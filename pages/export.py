@@ -10,7 +10,6 @@ from app.session import Session
 from hydra_core.errors import HydraError
 from hydra_core.heads.mask import HeadMask
 
-
 RUN = "python -m hydra_core run recipe.json --out runs/hydra"
 MORE = f"""# your own weights and samples: folders of images by class, a zip, a table of texts, an npz
 {RUN} --checkpoint weights.safetensors --data my/images --near my/similar --far my/other
