@@ -117,14 +117,15 @@ class NoiseGap:
         return None if self.change.sign == 0 else self.change.sign > 0
 
     def row(self) -> dict[str, Any]:
-        """Flat values for a table; an estimate NAME gives NAME, NAME_low, NAME_high."""
+        """Flat values for a table: an estimate NAME gives NAME, NAME_low, NAME_high, a premise holds_NAME."""
         out: dict[str, Any] = {}
         for name, value in vars(self).items():
             if isinstance(value, Estimate):
                 out |= {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
             else:
                 out[name] = value
-        return out | {"gap": self.gap, "gap_pruned": self.gap_pruned} | self.premises | {"grows": self.grows}
+        premises = {f"holds_{name}": holds for name, holds in self.premises.items()}
+        return out | {"gap": self.gap, "gap_pruned": self.gap_pruned, **premises, "grows": self.grows}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> NoiseGap:

@@ -170,10 +170,10 @@ class Bench:
         self, masks: Sequence[HeadMask], progress: Progress | None = None, cancel: threading.Event | None = None
     ) -> np.ndarray:
         """Logits of masks on the unseen samples, (M, N, C): the ID set, then the OOD sets."""
+        while len(self._logits) > KEPT_LOGITS:  # the oldest leave: cells come back to recent masks only
+            del self._logits[next(iter(self._logits))]
         new = [mask for mask in dict.fromkeys(masks) if mask not in self._logits]
         if new:
-            while len(self._logits) > KEPT_LOGITS:  # the oldest leave: cells come back to recent masks only
-                del self._logits[next(iter(self._logits))]
             table = self.unseen.evaluator.many(new, progress=progress, cancel=cancel)
             self._logits |= dict(zip(new, table, strict=True))
         return np.stack([self._logits[mask] for mask in masks])

@@ -191,7 +191,9 @@ def test_premises_and_claim_follow_the_signs():
     row = side(-1.0, -0.5, 0.0)
     assert row.premises == {"stationary": True, "slope": False, "curvature": None}
     assert row.grows is False
-    assert row.row()["change_low"] < -0.9
+    flat = row.row()
+    assert flat["change_low"] < -0.9
+    assert (flat["holds_slope"], flat["slope"]) == (False, pytest.approx(-0.5))
 
 
 def test_a_path_keeps_fewer_and_fewer_of_the_best():

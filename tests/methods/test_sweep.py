@@ -159,6 +159,11 @@ def test_finished_cells_are_kept_and_a_stopped_sweep_goes_on(found, tmp_path, mo
     assert sweep([tiny()], bundle(), [GRID], sizes=SIZES, seeds=(0, 1), remember=CellFile(path)) == found
 
 
+def test_little_memory_for_logits_changes_nothing(found, monkeypatch):
+    monkeypatch.setattr("hydra_core.methods.sweep.KEPT_LOGITS", 2)
+    assert sweep([tiny()], bundle(), [GRID], sizes=SIZES, seeds=(0, 1)) == found
+
+
 def test_other_weights_or_samples_are_other_cells():
     keys = []
 
