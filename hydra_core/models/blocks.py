@@ -51,4 +51,6 @@ def carried(block: nn.Module) -> int:
 
 def unchained(model: nn.Module) -> str:
     """Why a model's blocks cannot be fused one by one, whatever wraps it; "" where they can."""
+    if any(getattr(module, "batch_first", True) is False for module in model.modules()):
+        return "its blocks have tokens on the first axis, and samples, with which members go, on the second"
     return next((UNCHAINED[path] for path in map(class_path, model.modules()) if path in UNCHAINED), "")

@@ -12,6 +12,7 @@ from torch import nn
 from hydra_core.data.sets import SampleSet
 from hydra_core.errors import CheckpointError, UnknownNameError, UnsupportedModel
 from hydra_core.fusion.ensemble import fuse
+from hydra_core.fusion.evaluator import MaskEvaluator
 from hydra_core.fusion.surgery import prune_model
 from hydra_core.heads.mask import HeadMask
 from hydra_core.models.families.multihead import SplitMultihead, split_multihead
@@ -192,3 +193,20 @@ def test_names_and_checkpoints(tmp_path: Any) -> None:
         load_open_clip("ViT-B-32:laion2b_s34b_b97k")
     with pytest.raises(CheckpointError):
         load_open_clip("ViT-B-32", checkpoint=tmp_path / "none.safetensors")
+
+
+def test_towers_with_tokens_first_are_masked_and_fused() -> None:
+    """The same tower with (T, B, d) streams: logits, masks, the evaluator's streams and fusion stay the same."""
+    view, _, _ = view_of("clip")
+    model = native("clip")
+    model.visual.transformer.batch_first = False
+    for block in model.visual.transformer.resblocks:
+        block.attn.batch_first = False
+    other = open_clip_view("tokens first", model, tokenize, NAMES)
+    x = torch.randn(5, 3, 32, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    masks = masks_of(view)
+    want = torch.stack([view(x, mask) for mask in masks])
+    torch.testing.assert_close(torch.stack([other(x, mask) for mask in masks]), want, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(fuse(other, masks)(x), want, rtol=1e-10, atol=1e-10)
+    many = MaskEvaluator(other, x, chunk=2).many(masks)
+    np.testing.assert_allclose(many, want.numpy(), atol=1e-5)
