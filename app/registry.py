@@ -31,6 +31,7 @@ PAGES: tuple[PageEntry, ...] = (
     PageEntry("compare", "Compare", "leaderboard", "Which method gives the best uncertainty for its cost?"),
     PageEntry("cost", "Cost", "speed", "What does this plan cost beside one model and a deep ensemble?"),
     PageEntry("export", "Export", "download", "How do I take this setting away?"),
+    PageEntry("learn", "Learn", "school", "How does it work, step by step, and what do the words mean?"),
 )
 
 

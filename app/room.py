@@ -48,12 +48,12 @@ def room(state: Session, head: Head) -> None:
     before, after, tops = found
     with answer:
         alone(state, head, before, after)
-    left, right = st.columns([3, 2], gap="medium")
-    with left:
-        at, name = sample_controls(state, tops)
-        look(state, head, at, name)
-    with right:
-        standing(state, head)
+    with st.container(horizontal=True, gap="medium"):  # side by side where there is room
+        with st.container(width=620):
+            at, name = sample_controls(state, tops)
+            look(state, head, at, name)
+        with st.container(width="stretch"):
+            standing(state, head)
     moved(state, head, tops)
 
 
@@ -89,7 +89,12 @@ def standing(state: Session, head: Head) -> None:
     """Rank by every criterion, those not scored yet on request."""
     st.markdown("**How it ranks** (1 = matters most)")
     table = lab.standing(state.model, state.data, head)
-    widgets.show_table(table.dropna(axis=1, how="all"), f"head-{text_of(head)}-ranks")
+    number = st.column_config.NumberColumn
+    columns = {name: number(format="%.4g") for name in ("Score", "Low", "High")} | {"Rank": number(width="small")}
+    widgets.show_table(table.dropna(axis=1, how="all"), f"head-{text_of(head)}-ranks", column_config=columns,
+                       column_order=("Criterion", "Rank", "Score", "Low", "High"))  # fmt: skip
+    if len(table):
+        st.caption(f"Of {table['Of'].iloc[0]} heads. Low and High: 95 % bootstrap interval, where there is one.")
     missing = lab.missing_criteria(state.model, state.data)
     key = digest("all criteria", state.model, state.data)
     if missing and st.session_state.get("room/all") != key:

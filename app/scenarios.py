@@ -37,7 +37,7 @@ def scenarios(model: str, data: str, taylor: Any) -> list[Scenario]:
     Args:
         taylor: Taylor scores of the model on the data.
     """
-    make = {"model": model, "data": data, "shape": lab.shape(model)}
+    make: dict[str, Any] = {"model": model, "data": data, "shape": lab.shape(model)}
     known = lab.scores_at_hand(model, data).get("loo_nll")
     found = [*(_single_heads(known, **make) if known is not None else ()), _hydra(**make), _random(**make)]
     return [scenario for scenario in (*found, _over_pruned(taylor, **make)) if scenario is not None]
@@ -95,16 +95,16 @@ def _hydra(*, model: str, data: str, shape: tuple[int, ...]) -> Scenario | None:
 def _random(*, model: str, data: str, shape: tuple[int, ...]) -> Scenario:
     """As many heads as the Hydra keeps where there is one, drawn; else half of those in the last third of layers."""
     hydra = lab.stored_hydra(model, data)
-    layers = len(shape)
-    keeps = hydra[0].counts if hydra else (*shape[: layers - max(1, layers // 3)],)
-    keeps = (*keeps, *(max(1, heads // 2) for heads in shape[len(keeps) :]))
+    late = len(shape) - max(1, len(shape) // 3)
+    half = tuple(heads if layer < late else max(1, heads // 2) for layer, heads in enumerate(shape))
+    keeps = [mask.counts for mask in hydra] if hydra else [half] * 3
     rng = np.random.default_rng(SEED)
-    plan = Plan(tuple(HeadMask.top([rng.random(heads) for heads in shape], keeps) for _ in range(3)))
+    plan = Plan(tuple(HeadMask.top([rng.random(heads) for heads in shape], keep) for keep in keeps))
     against = "as many as the Hydra keeps" if hydra else _pruned(plan)
     return Scenario(
         "random",
         "Random heads",
-        f"Three members whose heads are drawn, {against}: what any way of choosing has to beat.",
+        f"{len(plan)} members whose heads are drawn, {against}: what any way of choosing has to beat.",
         "casino",
         Settings(model, data, plan),
     )

@@ -14,6 +14,7 @@ from app.room import all_heads, head_of, room, text_of
 from app.session import Session
 from hydra_core.heads.mask import HeadMask
 
+HALF = 460  # pixels
 CHOSEN, CHOSEN_FOR = "heads/chosen", "heads/chosen_for"
 
 
@@ -77,8 +78,8 @@ def choose(state: Session, scores: Any, label: str) -> None:
             st.caption("Click or drag to choose; a click also opens the head's room below. Arrow keys and space work.")
         with st.container(width="stretch"):
             carry(state, scores, selected)
-    st.selectbox("Enter the room of a head", options, index=None, key="head", bind="query-params",
-                 placeholder="layer.head", help="Named layer.head, counted from 0.", width=260)  # fmt: skip
+            st.selectbox("Enter the room of a head", options, index=None, key="head", bind="query-params",
+                         placeholder="layer.head", help="Named layer.head, counted from 0.", width=260)  # fmt: skip
 
 
 def carry(state: Session, scores: Any, selected: tuple[tuple[int, int], ...]) -> None:
@@ -102,10 +103,16 @@ def carry(state: Session, scores: Any, selected: tuple[tuple[int, int], ...]) ->
             st.toast(f"Member {name} keeps {mask.kept} of {mask.total} heads. Look at What if.")
 
 
+def two() -> tuple[Any, Any]:
+    """Two containers side by side where there is room, else one above the other."""
+    with st.container(horizontal=True, gap="medium"):
+        return st.container(width=HALF), st.container(width=HALF)
+
+
 def page() -> None:
     state = frame.page_head("heads")
     top = st.container()
-    sides = st.columns(2, gap="medium")
+    sides = two()
     with sides[0]:
         left = one_side(state, "left", "taylor")
     with sides[1]:
@@ -116,7 +123,7 @@ def page() -> None:
     labels = [criteria[scores.criterion].label for scores in (left, right)]
     with top:
         answer(left, labels[0])
-    ranked, agree = st.columns(2, gap="medium")
+    ranked, agree = two()
     with agree:
         figure, rho = agreement_figure(left, right, labels)
         st.markdown(f"Rank correlation (Spearman) of the two: **{rho:+.2f}**")

@@ -47,7 +47,7 @@ def overlay_figure(
         r, c = divmod(query, columns)
         box = {"x0": c * wide - 0.5, "x1": (c + 1) * wide - 0.5, "y0": r * high - 0.5, "y1": (r + 1) * high - 0.5}
         fig.add_shape(type="rect", line={"color": SKY, "width": 3}, row="all", col="all", **box)
-    finish(fig, height=330, legend=False)
+    finish(fig, height=270, legend=False)
     fig.update_layout(margin={"t": 50})
     fig.update_annotations(font_size=13)
     fig.update_xaxes(visible=False, range=[-0.5, picture.shape[1] - 0.5], constrain="domain")
@@ -78,7 +78,7 @@ def layer_strip(maps: np.ndarray, grid: tuple[int, int], *, chosen: int, columns
         heat = go.Heatmap(z=flat.reshape(grid), zmin=0, coloraxis="coloraxis",
                           hovertemplate=f"head {h}: %{{z:.3f}}<extra></extra>")  # fmt: skip
         fig.add_trace(heat, row=h // columns + 1, col=h % columns + 1)
-    finish(fig, height=40 + 120 * lines, legend=False)
+    finish(fig, height=30 + 90 * lines, legend=False)
     fig.update_layout(margin={"t": 26}, coloraxis={"colorscale": "Viridis", "cmin": 0, "showscale": False})
     fig.update_annotations(font_size=12)
     fig.update_xaxes(visible=False, constrain="domain")

@@ -39,7 +39,7 @@ def test_random_heads_are_as_many_as_the_hydras_and_the_same_every_time():
     found = by_name()
     hydra, random = found["hydra"].settings.plan, found["random"].settings.plan
     assert [mask.counts for mask in random] == [mask.counts for mask in hydra]
-    assert len(set(random.masks)) == 3
+    assert len(set(random.masks)) == len(random) == len(hydra)
     assert by_name()["random"].settings.plan == random
 
 
@@ -65,10 +65,18 @@ def test_cards_say_size_base_accuracy_and_ood_sets():
     assert not at.error
     assert "6 x 8 heads (layers x heads)" in said
     assert "0.54 M parameters" in said or "537.10 k parameters" in said
-    report = lab.report(OTHER, DATA, Plan.full(SHAPE))
-    assert f"**{100 * report.accuracy:.1f} %** accuracy, **{report.ece:.4f}** ECE" in said
+    report, known = lab.report(MODEL, DATA, Plan.full(SHAPE)), lab.model(OTHER).info["val"]
+    assert f"**{100 * report.accuracy:.1f} %** accuracy, **{report.ece:.4f}** ECE (above)" in said
+    assert f"**{100 * known['accuracy']:.1f} %** accuracy, **{known['ece']:.4f}** ECE (on all" in said
     assert "OOD for validation: coat (near)" in said
     assert "OOD for test: sandal (near)" in said
+
+
+def test_what_a_card_says_of_another_model_is_what_it_reaches_on_all_validation_samples():
+    known, every = lab.model(OTHER).info["val"], lab.Options(n=10**6)
+    report = lab.report(OTHER, DATA, Plan.full(SHAPE), every)
+    assert report.accuracy == pytest.approx(known["accuracy"], abs=1e-3)
+    assert report.ece == pytest.approx(known["ece"], abs=1e-3)
 
 
 def test_a_card_chooses_its_model_and_the_plan_stays_where_it_fits():
