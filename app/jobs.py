@@ -29,6 +29,7 @@ class Job:
 
     Attributes:
         key: what it computes (a digest of its settings); a store runs a key once.
+        group: of such jobs only the newest matters.
         fraction: 0 to 1.
         note: what it is doing, a few words.
         partial: results so far, in the order in which they came.
@@ -38,6 +39,7 @@ class Job:
 
     key: str
     title: str
+    group: str = ""
     state: State = "waiting"
     fraction: float = 0.0
     note: str = ""
@@ -120,7 +122,7 @@ class JobStore:
         # the finalizer holds the dict, not the store: a store that nobody holds stops its jobs
         self._finalizer = weakref.finalize(self, _cancel_all, self._jobs)
 
-    def run(self, key: str, work: Callable[[Job], Any], title: str = "The work") -> Job:
+    def run(self, key: str, work: Callable[[Job], Any], title: str = "The work", *, group: str = "") -> Job:
         """Start `work(job)` in a worker, unless this key is known: done, under way, failed or cancelled.
 
         `forget` makes a key run anew.
@@ -130,12 +132,18 @@ class JobStore:
             work: called with the job; hands `job.progress` and `job.cancel` to hydra_core.
                 It must not touch Streamlit.
             title: for the progress bar.
+            group: work of the group that is still under way under other keys is stopped and forgotten: its
+                question is no longer asked.
         """
         with self._lock:
+            outdated = [j for k, j in self._jobs.items() if group and j.group == group and j.active and k != key]
+            for job in outdated:
+                job.stop()
+                del self._jobs[job.key]
             old = self._jobs.get(key)
             if old is not None:
                 return old
-            job = self._jobs[key] = Job(key, title)
+            job = self._jobs[key] = Job(key, title, group)
             self._jobs.move_to_end(key)
             ended = [k for k, j in self._jobs.items() if not j.active]
             for k in ended[: max(0, len(ended) - self.keep)]:

@@ -16,7 +16,8 @@ Shape = tuple[int, ...]
 MAX_MEMBERS = 8
 UNDO_LIMIT = 100
 MAX_PINS = 12
-URL_KEYS = ("model", "data", "plan", "names", "member")
+MAX_PIN_TEXT = 1200  # characters of pins in an address; more stay in the session alone
+URL_KEYS = ("model", "data", "plan", "names", "member", "locked", "pins", "against")
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Session:
         plan: the masks of the members.
         active: the member that the grid edits.
         pins: named settings to compare with, oldest first.
+        against: the pin that changes are measured against; "" for the unpruned model.
+        locked: names of the members that nothing changes until they are unlocked.
     """
 
     model: str
@@ -44,6 +47,8 @@ class Session:
     plan: Plan
     active: int = 0
     pins: dict[str, Settings] = field(default_factory=dict)
+    against: str = ""
+    locked: frozenset[str] = frozenset()
     undo_stack: list[Plan] = field(default_factory=list)
     redo_stack: list[Plan] = field(default_factory=list)
     shelf: dict[str, Plan] = field(default_factory=dict)  # plans of the models that were left
@@ -65,31 +70,43 @@ class Session:
             plan[0].check(self.plan.shape)
         if len(plan) > MAX_MEMBERS:
             raise MaskError("Too many members", expected=f"at most {MAX_MEMBERS}", got=len(plan))
+        plan = self._keep_locked(plan)
         if plan != self.plan:
             self.undo_stack = [*self.undo_stack[-(UNDO_LIMIT - 1) :], self.plan]
             self.redo_stack.clear()
             self._show(plan)
 
     def change_mask(self, mask: HeadMask) -> None:
-        """A new mask for the active member."""
+        """A new mask for the active member.
+
+        Raises:
+            MaskError: the member is locked.
+        """
+        self._check_lock()
         self.change(self.plan.with_mask(self.active, mask))
 
     def undo(self) -> None:
-        if self.undo_stack:
-            self.redo_stack.append(self.plan)
-            self._show(self.undo_stack.pop())
+        self._travel(self.undo_stack, self.redo_stack)
 
     def redo(self) -> None:
-        if self.redo_stack:
-            self.undo_stack.append(self.plan)
-            self._show(self.redo_stack.pop())
+        self._travel(self.redo_stack, self.undo_stack)
+
+    def _travel(self, back: list[Plan], forth: list[Plan]) -> None:
+        """The nearest plan of `back` that differs from the present one once locked members are left alone."""
+        while back:
+            plan = self._keep_locked(back.pop())
+            if plan != self.plan:
+                forth.append(self.plan)
+                self._show(plan)
+                return
 
     def reset(self) -> None:
-        """All heads of all members back."""
+        """All heads of all members back, but for locked ones."""
         self.change(Plan((HeadMask.full(self.plan.shape),) * len(self.plan), self.plan.names))
 
     def _show(self, plan: Plan) -> None:
         self.plan, self.active = plan, min(self.active, len(plan) - 1)
+        self.locked &= frozenset(plan.names)
 
     # -- members -----------------------------------------------------------------------------
 
@@ -103,9 +120,35 @@ class Session:
         self.active = len(self.plan) - 1
 
     def drop_member(self) -> None:
-        """The active member less; the last one stays."""
+        """The active member less; the last one stays.
+
+        Raises:
+            MaskError: the member is locked.
+        """
+        self._check_lock()
         if len(self.plan) > 1:
             self.change(self.plan.drop(self.active))
+
+    # -- locks ---------------------------------------------------------------------------------
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether the active member is locked."""
+        return self.plan.names[self.active] in self.locked
+
+    def toggle_lock(self) -> None:
+        """Lock the active member against every change, or unlock it."""
+        self.locked ^= {self.plan.names[self.active]}
+
+    def _check_lock(self) -> None:
+        if self.is_locked:
+            name = self.plan.names[self.active]
+            raise MaskError(f"Member {name} is locked", hint="Unlock it to change its heads.")
+
+    def _keep_locked(self, plan: Plan) -> Plan:
+        """Locked members as they are, whatever the plan says of them."""
+        held = {n: m for n, m in zip(self.plan.names, self.plan, strict=True) if n in self.locked}
+        return Plan(tuple(held.get(n, m) for n, m in zip(plan.names, plan, strict=True)), plan.names)
 
     # -- model, data, pins -------------------------------------------------------------------
 
@@ -117,24 +160,41 @@ class Session:
         plan = self.shelf.get(name, self.plan)
         if plan.shape != tuple(shape):
             plan = Plan.full(shape)
-        self.model = name
+        self.model, self.locked = name, frozenset()
         self.undo_stack.clear()
         self.redo_stack.clear()
         self._show(plan)
 
     def pin(self, name: str) -> None:
         """Keep the present settings under a name; the oldest pin goes when there are too many."""
-        name = name.strip()[:40] or f"Setting {len(self.pins) + 1}"
+        name = pin_name(name) or f"Setting {len(self.pins) + 1}"
         self.pins.pop(name, None)
         self.pins[name] = self.settings
         while len(self.pins) > MAX_PINS:
-            del self.pins[next(iter(self.pins))]
+            self.unpin(next(iter(self.pins)))
+
+    def unpin(self, name: str) -> None:
+        """Forget a pin."""
+        self.pins.pop(name, None)
+        if self.against == name:
+            self.against = ""
+
+    @property
+    def reference(self) -> Plan | None:
+        """The plan that changes are measured against; None for the unpruned model."""
+        pin = self.pins.get(self.against)
+        return pin.plan if pin is not None and (pin.model, pin.data) == (self.model, self.data) else None
 
     def open(self, settings: Settings) -> None:
-        """Show pinned or preset settings; undo goes back to the plan before."""
+        """Show pinned or preset settings; undo goes back to the plan before. Locks are lifted."""
         self.use_model(settings.model, settings.plan.shape)
-        self.data = settings.data
+        self.data, self.locked = settings.data, frozenset()
         self.change(settings.plan)
+
+
+def pin_name(text: str) -> str:
+    """A name as a pin and its address can hold it."""
+    return " ".join("".join(" " if char in ":;," else char for char in text).split())[:40]
 
 
 # -- the link --------------------------------------------------------------------------------
@@ -147,7 +207,22 @@ def to_query(session: Session) -> dict[str, str]:
         query["names"] = ",".join(session.plan.names)
     if session.active:
         query["member"] = str(session.active)
+    if session.locked:
+        query["locked"] = ",".join(name for name in session.plan.names if name in session.locked)
+    pins = pins_text(session)
+    if pins:
+        query["pins"] = pins
+        if session.reference is not None:
+            query["against"] = session.against
     return query
+
+
+def pins_text(session: Session) -> str:
+    """The pins of the present model and data as the address holds them: name:plan;name:plan. "" if too long."""
+    here = (session.model, session.data)
+    kept = [f"{name}:{pin.plan.text}" for name, pin in session.pins.items() if (pin.model, pin.data) == here]
+    text = ";".join(kept)
+    return text if len(text) <= MAX_PIN_TEXT else ""
 
 
 def from_query(
@@ -194,7 +269,30 @@ def from_query(
             session.active = _member(query["member"], len(plan))
         except HydraError as error:
             problems.append(error)
+    session.locked = frozenset(query.get("locked", "").split(",")) & frozenset(plan.names)
+    try:
+        session.pins = _pins(query.get("pins", ""), session)
+    except HydraError as error:
+        problems.append(error)
+    if query.get("against", "") in session.pins:
+        session.against = query.get("against", "")
     return session, problems
+
+
+def _pins(text: str, session: Session) -> dict[str, Settings]:
+    """Pins from an address.
+
+    Raises:
+        MaskError: one of them is not a name and a plan of this model.
+    """
+    found: dict[str, Settings] = {}
+    for part in [p for p in text.split(";") if p][:MAX_PINS]:
+        name, _, plan = part.partition(":")
+        if not pin_name(name):
+            raise MaskError("The link has a pin without a name", expected="name:plan", got=part[:60])
+        masks = Plan.parse(plan, session.plan.shape, MAX_MEMBERS)
+        found[pin_name(name)] = Settings(session.model, session.data, masks)
+    return found
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -73,6 +73,7 @@ def metric_cards(
     now: Mapping[str, float],
     before: Mapping[str, float] | None = None,
     *,
+    notes: Mapping[str, str] | None = None,
     width: int = 138,
 ) -> None:
     """A row of cards that wraps; each with its change, an arrow for its direction and a word for its worth.
@@ -80,30 +81,47 @@ def metric_cards(
     Args:
         cards: what to show, by the name of the value.
         now, before: values by name; missing ones are shown as a dash.
+        notes: a few words below a card, by name (an interval, say); every card gets the room where there are any.
     """
     with st.container(horizontal=True, gap="small"):
         for name, card in cards.items():
-            value = now.get(name)
-            delta = change(value, (before or {}).get(name), card.style)
-            rises = delta.startswith("+")
-            worth = "better" if rises == (card.better == "high") else "worse"
-            st.metric(
-                card.label,
-                number(value, card.style),
-                delta if delta else (0 if before is not None else None),
-                delta_color="normal" if card.better == "high" else "inverse",
-                delta_description=worth if delta else ("no change" if before is not None else None),
-                help=card.help or None,
-                width=width,
-            )
+            if notes is None:
+                _metric(card, now.get(name), before, name, width)
+                continue
+            with st.container(width=width, gap=None):
+                _metric(card, now.get(name), before, name, width)
+                st.caption(notes.get(name, "") or "\u2003")
+
+
+def _metric(card: Card, value: float | None, before: Mapping[str, float] | None, name: str, width: int) -> None:
+    delta = change(value, (before or {}).get(name), card.style)
+    rises = delta.startswith("+")
+    worth = "better" if rises == (card.better == "high") else "worse"
+    st.metric(
+        card.label,
+        number(value, card.style),
+        delta if delta else (0 if before is not None else None),
+        delta_color="normal" if card.better == "high" else "inverse",
+        delta_description=worth if delta else ("no change" if before is not None else None),
+        help=card.help or None,
+        width=width,
+    )
 
 
 # -- pictures and tables -----------------------------------------------------------------------
 
 
-def show_figure(figure: go.Figure, name: str, alt: str, *, key: str | None = None, **options: Any) -> Any:
-    """A figure whose camera button saves `name`.png or .svg (side bar), with a text for screen readers."""
-    config = save_options(name, st.session_state.get(frame.PICTURES, "png"))
+def show_figure(
+    figure: go.Figure, name: str, alt: str, *, key: str | None = None, selectable: bool = False, **options: Any
+) -> Any:
+    """A figure whose camera button saves `name`.png or .svg (side bar), with a text for screen readers.
+
+    Args:
+        selectable: points can be chosen by click, box and lasso; the page runs again, and the selection comes back.
+    """
+    config = save_options(name, st.session_state.get(frame.PICTURES, "png"), selectable=selectable)
+    if selectable:
+        options["on_select"] = "rerun"
     return st.plotly_chart(figure, key=key or f"figure/{name}", config=config, alt=alt, **options)
 
 
@@ -127,12 +145,42 @@ def show_table(table: pd.DataFrame, name: str, **options: Any) -> Any:
     return shown
 
 
+def pick(
+    label: str,
+    options: Sequence[T],
+    key: str,
+    default: T,
+    *,
+    format_func: Callable[[T], str] = str,
+    **look: Any,
+) -> T:
+    """A selectbox that is bound to the address, whose options may change from run to run.
+
+    The address may name an option or its label; what is not among the options (any more) becomes the default.
+    """
+    if key not in st.session_state:
+        asked = st.query_params.get(key)
+        named = (option for option in options if asked in (str(option), format_func(option)))
+        st.session_state[key] = next(named, default)
+    elif st.session_state[key] not in options:
+        st.session_state[key] = default
+    return st.selectbox(label, options, key=key, bind="query-params", format_func=format_func, **look)
+
+
 # -- long work -----------------------------------------------------------------------------------
 
 
-def start(key: str, work: Callable[[Job], T], title: str) -> Job:
-    """Run `work(job)` in a worker of this session; equal keys are run once. See `result_of`."""
-    return frame.jobs().run(key, work, title)
+def start(key: str, work: Callable[[Job], T], title: str, *, group: str = "") -> Job:
+    """Run `work(job)` in a worker of this session; equal keys are run once. See `result_of` and `JobStore.run`."""
+    return frame.jobs().run(key, work, title, group=group)
+
+
+def wait_for(job: Job, seconds: float) -> None:
+    """Wait until a job has ended, at most `seconds`; a newer click ends the wait and this run of the page."""
+    end = time.monotonic() + seconds
+    while job.active and (left := end - time.monotonic()) > 0:
+        job.wait(min(left, 0.05))
+        st.session_state.get(frame.SESSION)  # Streamlit looks for newer clicks where a script touches the session
 
 
 def result_of(job: Job, *, patience: float = 1.0) -> Any | None:
@@ -144,7 +192,7 @@ def result_of(job: Job, *, patience: float = 1.0) -> Any | None:
     Raises:
         HydraError: the work failed; the page's guard shows it.
     """
-    job.wait(patience if job.active else 0)
+    wait_for(job, patience)
     if job.state == "done":
         return job.result
     if job.error is not None:
@@ -154,8 +202,30 @@ def result_of(job: Job, *, patience: float = 1.0) -> Any | None:
     return None
 
 
-def job_view(job: Job) -> None:
-    """Progress and a cancel button while a job runs, a way to run it again when it was cancelled."""
+def parts_of(job: Job, *, patience: float = 1.0) -> list[Any]:
+    """What a job has published so far. While it runs its progress is drawn, and the page runs again for each new part.
+
+    Waits up to `patience` seconds for quick work to end.
+
+    Raises:
+        HydraError: the work failed; the page's guard shows it.
+    """
+    job.wait(patience if job.active and not job.partial else 0)
+    if job.error is not None:
+        frame.jobs().forget(job.key)
+        raise job.error
+    ended, parts = job.state == "done", list(job.partial)  # in this order: a job publishes before it ends
+    if not ended:
+        job_view(job, seen=len(parts))
+    return parts
+
+
+def job_view(job: Job, *, seen: int | None = None) -> None:
+    """Progress and a cancel button while a job runs, a way to run it again when it was cancelled.
+
+    Args:
+        seen: parts that the page has drawn; it runs again when there are more. None: it does not wait for parts.
+    """
     if job.state == "cancelled":
         st.info(f"{job.title}: cancelled after {job.seconds:.0f} s.", icon=":material/block:")
         st.button("Run again", key=f"job/{job.key}/again", on_click=frame.jobs().forget, args=(job.key,))
@@ -164,7 +234,7 @@ def job_view(job: Job) -> None:
     @st.fragment(run_every=0.5)
     @guarded
     def poll() -> None:
-        if not job.active:
+        if not job.active or (seen is not None and len(job.partial) > seen):
             st.rerun()
         st.progress(job.fraction, text=f"{job.title}: {_status(job)}")
         st.button(

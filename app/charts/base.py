@@ -27,10 +27,14 @@ def finish(fig: go.Figure, *, height: int = 380, x: str = "", y: str = "", legen
     return fig
 
 
-def save_options(name: str, kind: str = "png", scale: int = 2) -> dict[str, Any]:
-    """Plotly's config: its camera button saves `name` as PNG (twice the size) or SVG."""
+def save_options(name: str, kind: str = "png", scale: int = 2, *, selectable: bool = False) -> dict[str, Any]:
+    """Plotly's config: its camera button saves `name` as PNG (twice the size) or SVG.
+
+    Args:
+        selectable: keep the buttons that choose points by box and lasso.
+    """
     return {
         "displaylogo": False,
-        "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+        "modeBarButtonsToRemove": ["autoScale2d"] if selectable else ["select2d", "lasso2d", "autoScale2d"],
         "toImageButtonOptions": {"format": kind, "filename": name, "scale": scale},
     }

@@ -14,7 +14,12 @@ SHIFT_COLOURS = {"id": ID, "near": NEAR, "far": FAR, "other": BEFORE}
 
 
 def confidence_histogram(
-    confidence: np.ndarray, correct: np.ndarray, ood: Mapping[str, np.ndarray] | None = None, *, bins: int = 20
+    confidence: np.ndarray,
+    correct: np.ndarray,
+    ood: Mapping[str, np.ndarray] | None = None,
+    *,
+    before: tuple[str, np.ndarray] | None = None,
+    bins: int = 20,
 ) -> go.Figure:
     """Confidences of right and wrong answers, and of OOD samples where there are any.
 
@@ -22,6 +27,7 @@ def confidence_histogram(
         confidence: (N,) probability of the predicted class.
         correct: (N,) whether the prediction was right.
         ood: confidences by OOD set, drawn as outlines.
+        before: name and (N,) ID confidences of a reference, drawn as a grey outline.
 
     Each curve shows the share of its own group, as the groups differ much in size.
     """
@@ -35,6 +41,8 @@ def confidence_histogram(
         fig.add_trace(_share_bars(f"{name} ({len(values)})", values, edges, colour, shape))
     for i, (name, values) in enumerate((ood or {}).items()):
         fig.add_trace(_share_line(f"{name} ({len(values)})", values, edges, MEMBERS[3 + i % 5], DASHES[i % 6]))
+    if before is not None:
+        fig.add_trace(_share_line(f"all ID, {before[0]}", before[1], edges, BEFORE, "dot"))
     fig.update_layout(barmode="overlay")
     fig.update_yaxes(tickformat=".0%")
     return finish(fig, x="confidence (probability of the predicted class)", y="share of the group")

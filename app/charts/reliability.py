@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -26,14 +27,21 @@ class Bins(Protocol):
 
 
 def reliability_figure(
-    now: Bins, before: Bins | None = None, *, counts: bool = True, height: int = 430, now_name: str = "pruned"
+    now: Bins,
+    before: Bins | None = None,
+    *,
+    counts: bool = True,
+    height: int = 430,
+    now_name: str = "pruned",
+    before_name: str = "unpruned",
 ) -> go.Figure:
     """Bars of accuracy, hatched gaps to the mean confidence, the counts below.
 
     Args:
         now: the bins to draw. An empty bin is left empty: it says nothing about calibration.
-        before: bins of the unpruned model, drawn as a dashed outline on top.
+        before: bins of the unpruned model or another reference, drawn as a dashed outline on top.
         counts: whether to draw the number of samples of each bin below.
+        now_name, before_name: what both are called.
     """
     fig = make_subplots(
         rows=2 if counts else 1,
@@ -45,17 +53,43 @@ def reliability_figure(
     for trace in (_accuracy_bars(now, now_name), _gap_bars(now), _diagonal()):
         fig.add_trace(trace, row=1, col=1)
     if before is not None:
-        fig.add_trace(_outline(before), row=1, col=1)
+        fig.add_trace(_outline(before, before_name), row=1, col=1)
     if counts:
         fig.add_trace(_count_bars(now, now_name), row=2, col=1)
         if before is not None:
-            fig.add_trace(_count_outline(before), row=2, col=1)
+            fig.add_trace(_count_outline(before, before_name), row=2, col=1)
         fig.update_yaxes(title_text="samples", row=2, col=1, rangemode="tozero", nticks=4)
     finish(fig, height=height)
     fig.update_layout(barmode="overlay")
     fig.update_yaxes(title_text="accuracy", range=[0, 1.02], row=1, col=1)
     fig.update_xaxes(range=[0, 1], tickformat=".1f")
     fig.update_xaxes(title_text="confidence (probability of the predicted class)", row=2 if counts else 1, col=1)
+    return fig
+
+
+def small_reliability(panels: Sequence[tuple[str, Bins]], *, columns: int = 3) -> go.Figure:
+    """A small reliability diagram a panel, on shared axes.
+
+    Args:
+        panels: (title, bins) of each.
+    """
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    fig = make_subplots(rows=rows, cols=columns, subplot_titles=[title for title, _ in panels], shared_xaxes=True,
+                        shared_yaxes=True, horizontal_spacing=0.03, vertical_spacing=0.2 / rows)  # fmt: skip
+    for at, (_, bins) in enumerate(panels):
+        for trace in (_accuracy_bars(bins, ""), _gap_bars(bins), _diagonal()):
+            trace.name = trace.name.rstrip(", ")
+            trace.legendgroup, trace.showlegend = trace.name, at == 0
+            fig.add_trace(trace, row=at // columns + 1, col=at % columns + 1)
+    finish(fig, height=110 + 200 * rows)
+    fig.update_layout(barmode="overlay", margin_t=70)
+    fig.update_annotations(font_size=13)
+    fig.update_layout(legend_y=1 + 40 / (200 * rows))
+    fig.update_yaxes(range=[0, 1.02])
+    fig.update_yaxes(title_text="accuracy", col=1)
+    fig.update_xaxes(range=[0, 1], tickformat=".1f")
+    fig.update_xaxes(title_text="confidence", row=rows)
     return fig
 
 
@@ -140,11 +174,11 @@ def _steps(bins: Bins, values: np.ndarray) -> tuple[list[float | None], list[flo
     return xs, ys
 
 
-def _outline(bins: Bins) -> go.Scatter:
+def _outline(bins: Bins, name: str) -> go.Scatter:
     xs, ys = _steps(bins, np.asarray(bins.accuracy, dtype=float))
     return go.Scatter(
-        x=xs, y=ys, mode="lines", name="accuracy, unpruned", line={"color": BEFORE, "width": 2, "dash": "dash"},
-        hovertemplate="unpruned accuracy %{y:.3f}<extra></extra>",
+        x=xs, y=ys, mode="lines", name=f"accuracy, {name}", line={"color": BEFORE, "width": 2, "dash": "dash"},
+        hovertemplate=name + " accuracy %{y:.3f}<extra></extra>",
     )  # fmt: skip
 
 
@@ -156,11 +190,11 @@ def _count_bars(bins: Bins, name: str) -> go.Bar:
     )  # fmt: skip
 
 
-def _count_outline(bins: Bins) -> go.Scatter:
+def _count_outline(bins: Bins, name: str) -> go.Scatter:
     xs, ys = _steps(bins, np.asarray(bins.count, dtype=float))
     return go.Scatter(
-        x=xs, y=ys, mode="lines", name="samples, unpruned", showlegend=False,
-        line={"color": BEFORE, "width": 1.5, "dash": "dash"}, hovertemplate="unpruned %{y:.0f} samples<extra></extra>",
+        x=xs, y=ys, mode="lines", name=f"samples, {name}", showlegend=False,
+        line={"color": BEFORE, "width": 1.5, "dash": "dash"}, hovertemplate=name + " %{y:.0f} samples<extra></extra>",
     )  # fmt: skip
 
 

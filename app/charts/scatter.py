@@ -29,13 +29,18 @@ def agreement_figure(a: Any, b: Any, labels: Sequence[str]) -> tuple[go.Figure, 
 
 
 def small_multiples(
-    panels: Sequence[tuple[str, np.ndarray]], groups: Sequence[tuple[str, str, slice]], *, columns: int = 3
+    panels: Sequence[tuple[str, np.ndarray]],
+    groups: Sequence[tuple[str, str, slice]],
+    hover: Sequence[str] = (),
+    *,
+    columns: int = 3,
 ) -> go.Figure:
     """Samples in two dimensions, one panel a head, one colour and symbol a set.
 
     Args:
         panels: (title, points (N, 2)).
         groups: (name, shift, rows) of each set.
+        hover: (N,) what a point says; none: the name of its set.
     """
     from plotly.subplots import make_subplots
 
@@ -44,19 +49,20 @@ def small_multiples(
                         horizontal_spacing=0.03, vertical_spacing=0.22 / rows)  # fmt: skip
     for at, (_, points) in enumerate(panels):
         for name, shift, where in groups:
-            fig.add_trace(
-                _points(points[where], name, shift, first=at == 0), row=at // columns + 1, col=at % columns + 1
-            )
+            trace = _points(points[where], name, shift, hover[where], first=at == 0)
+            fig.add_trace(trace, row=at // columns + 1, col=at % columns + 1)
     finish(fig, height=70 + 230 * rows)
+    fig.update_annotations(font_size=13)
     fig.update_xaxes(showticklabels=False, zeroline=False)
     fig.update_yaxes(showticklabels=False, zeroline=False)
     return fig
 
 
-def _points(points: np.ndarray, name: str, shift: str, *, first: bool) -> go.Scattergl:
+def _points(points: np.ndarray, name: str, shift: str, hover: Sequence[str], *, first: bool) -> go.Scattergl:
     marker = {"size": 4, "opacity": 0.6, "color": SHIFT_COLOURS[shift], "symbol": SHIFT_SYMBOLS[shift]}
+    says = "%{text}<extra></extra>" if hover else f"{name}<extra></extra>"
     return go.Scattergl(x=points[:, 0], y=points[:, 1], mode="markers", name=name, legendgroup=name,
-                        showlegend=first, marker=marker, hovertemplate=f"{name}<extra></extra>")  # fmt: skip
+                        showlegend=first, marker=marker, text=hover, hovertemplate=says)  # fmt: skip
 
 
 def table_of(panels: Sequence[tuple[str, np.ndarray]], ids: Sequence[str], sets: Sequence[str]) -> pd.DataFrame:
@@ -65,15 +71,21 @@ def table_of(panels: Sequence[tuple[str, np.ndarray]], ids: Sequence[str], sets:
     return pd.concat(parts, ignore_index=True)
 
 
-def point_cloud(picture: Any, groups: Sequence[tuple[str, str, slice]], ids: Sequence[str]) -> go.Figure:
-    """One head large: `picture.points` in two or three dimensions, the sample's id on hover."""
+def point_cloud(picture: Any, groups: Sequence[tuple[str, str, slice]], hover: Sequence[str]) -> go.Figure:
+    """One head large: `picture.points` in two or three dimensions; each point knows its row (customdata).
+
+    Args:
+        groups: (name, shift, rows) of each set.
+        hover: (N,) what a point says.
+    """
     fig, flat = go.Figure(), picture.points.shape[1] == 2
     for name, shift, where in groups:
         part = picture.points[where]
         marker = {"size": 6 if flat else 3, "opacity": 0.7, "color": SHIFT_COLOURS[shift]}
         marker["symbol"] = SHIFT_SYMBOLS[shift]
-        same = {"mode": "markers", "name": name, "text": ids[where], "marker": marker,
-                "hovertemplate": f"{name}<br>%{{text}}<extra></extra>"}  # fmt: skip
+        rows = list(range(*where.indices(len(picture.points))))
+        same = {"mode": "markers", "name": name, "text": hover[where], "marker": marker,
+                "customdata": [[row] for row in rows], "hovertemplate": "%{text}<extra></extra>"}  # fmt: skip
         trace = go.Scattergl(x=part[:, 0], y=part[:, 1], **same) if flat else go.Scatter3d(
             x=part[:, 0], y=part[:, 1], z=part[:, 2], **same)  # fmt: skip
         fig.add_trace(trace)

@@ -100,7 +100,17 @@ def report(
             bootstrap=options.bootstrap,
         )
 
-    return store.results.get(digest("report", model_name, chosen.key, plan.text, options), compute)
+    return store.results.get(_report_key(model_name, chosen, plan, options), compute)
+
+
+def _report_key(model_name: str, chosen: Sample, plan: Plan, options: Options) -> str:
+    return digest("report", model_name, chosen.key, plan.text, options)
+
+
+def report_at_hand(model_name: str, data_name: str, plan: Plan, options: Options) -> Report | None:
+    """The report of a plan if it is there already."""
+    key = _report_key(model_name, sample(data_name, options), plan, options)
+    return report(model_name, data_name, plan, options) if key in store.results else None
 
 
 def probabilities(

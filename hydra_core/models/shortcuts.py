@@ -114,10 +114,10 @@ class Shortcuts:
             yield self.finish(stream, gates, z)
 
 
-def _is_plain(block: nn.Module) -> bool:
+def _is_plain(block: Any) -> bool:
     if class_path(block) != PLAIN_BLOCK:
         return False
-    attention: Any = block.attn
+    attention = block.attn
     if class_path(attention) != PLAIN_ATTENTION or getattr(attention, "gate", None) is not None:
         return False
     # linears of another class (LoRA and the like) are more than their weights

@@ -9,7 +9,7 @@ import pytest
 from app.charts.base import save_options
 from app.charts.distributions import confidence_histogram, ood_histogram, risk_coverage
 from app.charts.heatmap import head_heatmap
-from app.charts.reliability import describe_bins, reliability_figure
+from app.charts.reliability import describe_bins, reliability_figure, small_reliability
 from hydra_core import metrics
 
 
@@ -121,3 +121,24 @@ def test_a_diverging_heatmap_is_centred_at_zero():
 
 def test_pictures_are_saved_at_twice_the_size():
     assert save_options("x", "svg")["toImageButtonOptions"] == {"format": "svg", "filename": "x", "scale": 2}
+
+
+def test_small_diagrams_show_each_member_in_its_own_panel(sample):
+    confidence, correct = sample
+    panels = [("A", bins_of(confidence, correct)), ("B", bins_of(confidence**2, correct))]
+    fig = small_reliability(panels)
+    bars = [t for t in fig.data if t.name == "accuracy"]
+    assert [t.xaxis for t in bars] == ["x", "x2"]
+    for trace, (_, bins) in zip(bars, panels, strict=True):
+        assert list(trace.y) == [a for a in bins.accuracy if a == a]
+    assert [t.showlegend for t in bars] == [True, False]
+    assert [a.text for a in fig.layout.annotations] == ["A", "B"]
+
+
+def test_the_reference_is_drawn_under_its_own_name(sample):
+    confidence, correct = sample
+    bins = bins_of(confidence, correct)
+    fig = reliability_figure(bins, bins, before_name="pin one")
+    assert named(fig, "accuracy, pin one") is not None
+    fig = confidence_histogram(confidence, correct, before=("pin one", confidence))
+    assert sum(named(fig, "all ID, pin one").y) == pytest.approx(1)

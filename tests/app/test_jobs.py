@@ -143,3 +143,20 @@ def test_progress_stays_between_zero_and_one(given, kept):
 
     assert JobStore().run("k", work).wait(5)
     assert seen == [kept]
+
+
+def test_newer_work_of_a_group_ends_the_older_which_can_be_asked_for_again():
+    store, gate = JobStore(), threading.Event()
+    old = store.run("a", lambda job: stepping(job, gate), group="g")
+    other = store.run("x", lambda job: stepping(job, gate))
+    new = store.run("b", lambda job: 1, group="g")
+    gate.set()
+    assert old.wait(5)
+    assert old.state == "cancelled"
+    assert other.cancel.is_set() is False
+    assert new.wait(5)
+    again = store.run("a", lambda job: 2, group="g")
+    assert again is not old
+    assert again.wait(5)
+    assert again.result == 2
+    store.close()

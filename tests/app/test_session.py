@@ -4,7 +4,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
-from app.session import MAX_MEMBERS, MAX_PINS, UNDO_LIMIT, Session, from_query, to_query
+from app.session import MAX_MEMBERS, MAX_PIN_TEXT, MAX_PINS, UNDO_LIMIT, Session, from_query, pins_text, to_query
 from hydra_core.errors import MaskError, UnknownNameError
 from hydra_core.heads.mask import HeadMask, Plan
 
@@ -174,3 +174,98 @@ def test_pins_are_values_and_bounded(session):
         session.pin(f"p{i}")
     assert len(session.pins) == MAX_PINS
     assert "first" not in session.pins
+
+
+def test_a_locked_member_is_changed_by_nothing(session):
+    session.add_member()  # B
+    session.change_mask(session.mask.prune(0, 1))
+    locked = session.mask
+    session.toggle_lock()
+    for change in (lambda: session.change_mask(HeadMask.empty((3, 4))), session.drop_member):
+        with pytest.raises(MaskError, match="Member B is locked"):
+            change()
+    session.choose(0)
+    session.change_mask(HeadMask.empty((3, 4)))
+    session.reset()
+    assert session.plan.masks == (HeadMask.full((3, 4)), locked)
+    session.undo()
+    assert session.plan.masks == (HeadMask.empty((3, 4)), locked)
+    session.undo()
+    session.undo()  # to before B's own change, which the lock holds: the step before that is "no B"
+    assert session.plan.masks == (HeadMask.full((3, 4)),)
+    assert session.locked == frozenset()
+
+
+def test_undo_passes_over_steps_that_a_lock_makes_empty(session):
+    session.change_mask(session.mask.prune(0, 0))
+    session.add_member()
+    session.choose(0)
+    session.toggle_lock()
+    session.choose(1)
+    session.undo()
+    assert len(session.plan) == 1
+    session.undo()  # would restore head 0.0 of the locked member
+    assert session.mask == HeadMask.full((3, 4)).prune(0, 0)
+    session.toggle_lock()
+    session.redo()
+    assert len(session.plan) == 2
+
+
+def test_locks_travel_in_the_address_and_are_lifted_by_opening_a_setting(session):
+    session.add_member()
+    session.toggle_lock()
+    back, problems = read(to_query(session))
+    assert (back.locked, problems) == ({"B"}, [])
+    back, _ = read({**to_query(session), "locked": "B,Z"})
+    assert back.locked == {"B"}
+    session.pin("x")
+    session.open(session.pins["x"])
+    assert not session.locked
+
+
+def test_pins_travel_in_the_address_and_one_of_them_is_the_reference(session):
+    session.change_mask(session.mask.prune(1, 1))
+    session.pin("odd: name; with, marks ")
+    session.reset()
+    session.pin("full")
+    session.against = "odd name with marks"
+    back, problems = read(dict(parse_qsl(urlencode(to_query(session)))))
+    assert problems == []
+    assert back.pins == session.pins
+    assert list(back.pins) == ["odd name with marks", "full"]
+    assert back.reference == session.pins["odd name with marks"].plan
+    session.unpin("odd name with marks")
+    assert (session.reference, session.against, list(session.pins)) == (None, "", ["full"])
+
+
+def test_pins_of_another_model_stay_in_the_session_only(session):
+    session.pin("a")
+    session.use_model("demo/b", (6, 6))
+    session.pin("b")
+    assert pins_text(session) == f"b:{Plan.full((6, 6)).text}"
+    session.against = "a"
+    assert session.reference is None
+    session.open(session.pins["a"])
+    assert session.model == "demo/a"
+
+
+def test_pins_that_are_too_long_for_an_address_are_left_out(session):
+    session.change(Plan.full((3, 4), MAX_MEMBERS))
+    for i in range(MAX_PINS):
+        session.pin(f"{i} {'x' * 40}"[:40])
+    text = pins_text(session)
+    session.use_model("demo/b", (6, 6))
+    wide = HeadMask.full((12,) * 48)
+    long = Session("demo/a", "demo/data", Plan((wide,) * MAX_MEMBERS))
+    for i in range(MAX_PINS):
+        long.pin(f"{i}")
+    assert len(text) <= MAX_PIN_TEXT
+    assert pins_text(long) == ""
+    assert "pins" not in to_query(long)
+
+
+@pytest.mark.parametrize("text", [":2x4.vw", "a:garbage", "a", "a:2x4.vw"])
+def test_pins_that_cannot_be_read_are_reported(text):
+    session, problems = read({"pins": text})
+    assert len(problems) == 1
+    assert session.pins == {}

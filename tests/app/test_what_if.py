@@ -139,7 +139,11 @@ def test_members_are_added_copied_chosen_and_removed():
     assert (len(state(at).plan), state(at).active, state(at).mask) == (3, 2, FULL)
     at.segmented_control(key="what_if/member").set_value(0).run()
     assert state(at).active == 0
-    assert any("Each of the 3 members" in expander.label for expander in at.expander)
+    settle(at.segmented_control(key="picture").set_value("Members").run())
+    table = next(frame.value for frame in at.dataframe if "member" in frame.value)
+    assert list(table["member"]) == ["A", "B", "C"]
+    alone = lab.report(MODEL, DATA, Plan((FULL.prune(5, 1),)))
+    assert table["ECE"][0] == pytest.approx(alone.ece)
     at.button(key="what_if/remove").click().run()
     assert state(at).plan.masks == (FULL.prune(5, 1), FULL)
     assert not at.exception
@@ -161,7 +165,7 @@ def test_bins_and_pictures():
     settle(at)
     table = lab.report(MODEL, DATA, Plan.full(SHAPE), lab.Options(bins=8)).reliability
     assert len(table.count) == 8
-    for picture in ("Confidence", "Risk and coverage", "Reliability"):
+    for picture in ("Confidence", "Risk and coverage", "OOD scores", "Members", "Reliability"):
         at.segmented_control(key="picture").set_value(picture).run()
         assert not at.exception
         assert not at.error
@@ -213,3 +217,155 @@ def test_start_shows_the_model_and_the_way_on():
     assert not at.exception
     assert at.title[0].value == "Start"
     assert len(at.metric) == 11
+
+
+def test_the_best_of_all_layers_are_kept_by_share():
+    at = settle(visit())
+    scores = lab.scores(MODEL, DATA)
+    at.segmented_control(key="way").set_value("all").run()
+    at.slider(key="share").set_value(25).run()
+    at.button(key="what_if/top").click().run()
+    assert state(at).mask == HeadMask.top_ratio(scores, 0.25)
+    at.button(key="what_if/lowest").click().run()
+    assert state(at).mask == HeadMask.top_ratio([-row for row in scores.matrix], 0.25)
+
+
+def test_a_member_takes_the_heads_of_another_and_a_locked_one_does_not():
+    at = settle(visit(plan=Plan((FULL.prune(5, 1), FULL)).text, member="1"))
+    at.button(key="what_if/take/0").click().run()
+    assert state(at).plan.masks == (FULL.prune(5, 1),) * 2
+    at.button(key="what_if/lock").click().run()
+    assert at.query_params["locked"] in ("B", ["B"])
+    for key in ("top", "lowest", "random", "remove"):
+        assert at.button(key=f"what_if/{key}").disabled
+    assert any("locked" in caption.value for caption in at.caption)
+    at.button(key="what_if/reset").click().run()
+    assert state(at).plan.masks == (FULL, FULL.prune(5, 1))
+    at.button(key="what_if/lock").click().run()
+    assert not at.button(key="what_if/remove").disabled
+
+
+def notes(at):
+    return [caption.value for caption in at.caption if " to " in caption.value and len(caption.value) < 30]
+
+
+def test_intervals_come_below_the_cards_and_are_the_engines():
+    plan = Plan((FULL.with_layer(5, False),))
+    at = settle(visit(plan=plan.text))
+    for _ in range(5):
+        if notes(at):
+            break
+        at.run()
+    low, high = lab.report(MODEL, DATA, plan, lab.Options(bootstrap=200)).interval("accuracy")
+    assert notes(at)[0] == f"{100 * low:.1f} to {100 * high:.1f}"
+    assert len(notes(at)) == 9
+
+
+def test_the_estimate_is_the_first_order_sum_and_is_there_only_after_the_gradients():
+    from app.lab import live, store
+
+    plan = Plan((FULL.prune(5, 1).prune(4, 4), FULL))
+    unpruned = lab.report(MODEL, DATA, Plan.full(SHAPE)).nll
+    store.results.clear()
+    assert live.predicted_nll(MODEL, DATA, plan, unpruned) is None
+    changes = live.loss_changes(MODEL, DATA)
+    want = unpruned + (changes.values[5][1] + changes.values[4][4]) / 2
+    assert live.predicted_nll(MODEL, DATA, plan, unpruned) == pytest.approx(want, abs=1e-12)
+    # Taylor's score is the mean of absolute values of the same terms
+    taylor = lab.scores(MODEL, DATA)
+    assert all(abs(c) <= t + 1e-6 for c, t in zip(changes.flat, taylor.flat, strict=True))
+
+
+def estimating():
+    """The estimate as the page shows it while a job is still at work."""
+    import streamlit as st
+
+    from app import frame, lab
+    from app.what_if.answer import _estimate
+
+    state = frame.session()
+    _estimate(state, lab.Options())
+    st.write("drawn")
+
+
+def test_an_estimate_is_marked_and_says_nothing_of_what_it_does_not_know():
+    from app.lab import live
+
+    live.loss_changes(MODEL, DATA)
+    before = lab.report(MODEL, DATA, Plan.full(SHAPE))
+    at = AppTest.from_function(estimating)
+    at.query_params["plan"] = Plan((FULL.prune(5, 1),)).text
+    at.run()
+    shown = figures(at)
+    nll = before.nll + live.loss_changes(MODEL, DATA).values[5][1]
+    assert shown["NLL"] == f"{nll:.4f}"
+    assert shown["Accuracy"] == "–"
+    assert shown["Parameters"] != "–"
+    assert any("estimate" in caption.value for caption in at.caption)
+
+
+def test_the_proof_is_measured_when_asked_for_and_only_for_the_plan_on_show():
+    plan = Plan((FULL.prune(5, 1), FULL))
+    at = settle(visit(plan=plan.text))
+    settle_jobs(at.button(key="what_if/prove").click().run())
+    text = "\n".join(item.value for item in at.markdown)
+    assert "mask against heads cut out of the weights" in text
+    assert "| what member B's mask changes, logits | nothing pruned |" in text
+    from app.lab import live
+
+    proof = live.proof(MODEL, DATA, plan)
+    assert proof.holds
+    assert f"{proof.slices:.1e}" in text
+    assert proof.bites[0] > 1e-3
+    state(at).change_mask(FULL)
+    at.run()
+    assert at.button(key="what_if/prove")
+
+
+def settle_jobs(at):
+    for _ in range(20):
+        active = at.session_state["hydra/jobs"].active()
+        if not active:
+            return at.run()
+        for job in active:
+            job.wait(60)
+        at.run()
+    return at
+
+
+def test_pins_are_shown_opened_measured_against_and_forgotten_and_survive_a_change_of_page():
+    at = settle(visit(plan=Plan((FULL.with_layer(5, False),)).text))
+    at.text_input(key="what_if/pin_name").set_value("no <b>last</b> layer")
+    form = next(button for button in at.button if button.label == "Pin this setting")
+    settle_jobs(form.click().run())
+    table = next(frame.value for frame in at.dataframe if "pin" in frame.value)
+    assert list(table["pin"]) == ["no <b>last</b> layer"]
+    report = lab.report(MODEL, DATA, Plan((FULL.with_layer(5, False),)))
+    assert table["ECE"][0] == pytest.approx(report.ece)
+    at.button(key="what_if/reset").click().run()
+    settle_jobs(at.selectbox(key="what_if/against").set_value("no <b>last</b> layer").run())
+    full = lab.report(MODEL, DATA, Plan.full(SHAPE))
+    nll = next(metric for metric in at.metric if metric.label == "NLL")
+    assert nll.delta == f"{full.nll - report.nll:+.4f}"
+    at.switch_page("../pages/export.py").run()
+    at.switch_page("../pages/what_if.py").run()
+    settle_jobs(at.button(key="what_if/open/0").click().run())
+    assert state(at).mask == FULL.with_layer(5, False)
+    pins = at.query_params["pins"]
+    again = settle(visit(pins=pins if isinstance(pins, str) else pins[0]))
+    assert state(again).pins == state(at).pins
+    at.button(key="what_if/unpin/0").click().run()
+    assert state(at).pins == {}
+    assert not at.exception
+
+
+def test_an_ood_score_ranks_the_samples():
+    at = settle(visit(picture="OOD scores", ood_score="Energy"))
+    options = lab.Options(ood_score="energy")
+    want = lab.report(MODEL, DATA, Plan.full(SHAPE), options)
+    assert figures(at)["AUROC, near"] == f"{100 * want.auroc_near:.1f} %"
+    assert "Mutual information" not in at.selectbox(key="ood_score").options
+    at.button(key="what_if/add").click().run()
+    settle(at)
+    assert "Mutual information" in at.selectbox(key="ood_score").options
+    assert not at.exception
