@@ -232,10 +232,10 @@ def shift_panel(state: Session) -> None:
         return
     names = lab.corruptions()
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        name = st.selectbox("Corruption", list(names), format_func=names.__getitem__, key="corruption",
-                            bind="query-params", width=240,
+        name = st.selectbox("Corruption", list(names), list(names).index(at[1]) if at else 0,
+                            format_func=names.__getitem__, key="corruption", bind="query-params", width=240,
                             help="Hendrycks and Dietterich (ICLR 2019), with their strengths.")  # fmt: skip
-        severity = st.slider("Severity", 1, 5, 3, key="severity", bind="query-params", width=240,
+        severity = st.slider("Severity", 1, 5, at[2] if at else 3, key="severity", bind="query-params", width=240,
                              help="1 is mild, 5 is strong.")  # fmt: skip
     example(clean, name, severity)
     target = lab.shifted_name(clean, name, severity)
@@ -263,7 +263,9 @@ def example(data_name: str, name: str, severity: int) -> None:
     """One image in all severities, the chosen one marked."""
     pictures = lab.severities(data_name, name)
     captions = ["clean", *(f"{s}, chosen" if s == severity else str(s) for s in range(1, len(pictures)))]
-    st.image(pictures, caption=captions, width=112)
+    with st.container(horizontal=True, gap="small"):
+        for picture, caption in zip(pictures, captions, strict=True):
+            st.image(picture, caption=caption, width=112)
 
 
 # -- weights -----------------------------------------------------------------------------------------
