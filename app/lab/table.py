@@ -38,18 +38,25 @@ def comparison(
     rows: Sequence[str],
     *,
     split: Split = "val",
+    features: bool = False,
     progress: Progress | None = None,
     cancel: threading.Event | None = None,
 ) -> Any:
-    """`hydra_core.methods.compare.compare` with other seeds of the demo as replicas where there are some."""
+    """`hydra_core.methods.compare.compare` with other seeds of the demo as replicas where there are some.
+
+    Args:
+        features: whether OOD scores of features are measured as well.
+    """
     from hydra_core.methods.compare import compare, demo_models
+    from hydra_core.methods.detection import FEATURE_SCORES, LOGIT_SCORES
 
     view, bundle = model(model_name), data(data_name)
     replicas = [v for v in demo_models() if v.name != view.name] if model_name.startswith("demo/") else []
+    also = (*LOGIT_SCORES, *(FEATURE_SCORES if features else ()))
     work = lambda: compare(  # noqa: E731
-        view, bundle, rows, split=split, replicas=replicas, bootstrap=100, progress=progress, cancel=cancel
+        view, bundle, rows, split=split, replicas=replicas, bootstrap=100, also=also, progress=progress, cancel=cancel
     )
-    key = digest("comparison", model_name, bundle.digest, tuple(rows), split)
+    key = digest("comparison", model_name, bundle.digest, tuple(rows), split, also)
     return store.results.get(key, lambda: store.infer(work))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -33,7 +33,7 @@ from hydra_core.metrics.report import Report
 from hydra_core.metrics.scores import OOD_SCORES, score_named
 from hydra_core.models.demo import ASSETS, DEMO_NAMES
 from hydra_core.models.view import ModelView
-from hydra_core.progress import Progress, step_of
+from hydra_core.progress import Progress
 
 CHOICE = ASSETS / "hydra-demo.json"
 TABLE = ASSETS / "comparison-demo.json"
@@ -91,11 +91,17 @@ def compare(
     for i, (name, (row, scaling)) in enumerate(zip(names, parsed, strict=True)):
         if cancel is not None and cancel.is_set():
             raise Cancelled("The comparison")
-        if progress is not None:
-            progress(i / len(names), f"{row.label} ({i + 1} of {len(names)})")
-        study.progress = step_of(progress, i, len(names), row.label)
+        study.progress = _at(progress, i / len(names), f"{row.label} ({i + 1} of {len(names)})")
         results.append(_measure(name, row, scaling, contexts, study, latency))
     return Comparison(tuple(results), _provenance(view, bundle, setting, replicas, split, bootstrap, scores))
+
+
+def _at(progress: Progress | None, share: float, label: str) -> Progress | None:
+    """Progress inside a row: its words move on, the share does not, as nobody knows how long the row will take."""
+    if progress is None:
+        return None
+    progress(share, label)
+    return lambda _, text: progress(share, f"{label}: {text}")
 
 
 @dataclass
@@ -257,21 +263,66 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )  # fmt: skip
     table.to_json(TABLE)
     PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page(table), encoding="utf-8")
+    PAGE.write_text(page(table, json.loads(CHOICE.read_text(encoding="utf-8"))), encoding="utf-8")
 
 
-def page(table: Comparison) -> str:
-    """The Markdown page of the demo's table."""
+def page(table: Comparison, choice: Mapping[str, Any]) -> str:
+    """The Markdown page of the demo's table.
+
+    Args:
+        choice: what stands in hydra-demo.json.
+    """
     p = table.provenance
     models = ", ".join(p["models"])
     notes = (
         f"# The rows on the demo, measured\n\nWritten by `{COMMAND}`. Models: {models}. Data: {p['data']['name']}, "
-        f"split {p['data']['split']} ({', '.join(f'{n} {name}' for name, n in p['samples'].items())}). "
-        f"Setting of the pruned rows, chosen on validation data (`assets/hydra-demo.json`): {p['setting']}.\n\n"
+        f"split {p['data']['split']} ({', '.join(f'{n} {name}' for name, n in p['samples'].items())}).\n\n"
+        f"{aims(table)}\n\n{searched(choice)}\n\n## The table\n\n"
         "Cells: mean ± standard deviation over models or draws where there are several, else the value with its 95 % "
         f"bootstrap interval ({p['bootstrap']} resamples of the test samples). {p['conventions']}.\n\n"
     )
     return notes + table.to_markdown()
+
+
+def aims(table: Comparison) -> str:
+    """What was aimed at and by how much Hydra (Circ) meets or misses it, on the table's split."""
+    if not all(name in table and table[name].measured for name in ("single", "deep_ensemble", "hydra_circ")):
+        return "The aims are not measured: a row is missing."
+    single, deep, hydra = (table[name] for name in ("single", "deep_ensemble", "hydra_circ"))
+    lines = [
+        _aim("AUROC at least that of Deep Ensembles", hydra.values["auroc"], deep.values["auroc"], 1),
+        _aim("ECE at most that of Single", hydra.values["ece"], single.values["ece"], -1),
+        _aim("multiply-adds at most 1.5 x Single", hydra.costs["mac_ratio"], 1.5, -1),
+        _aim("AUROC above Single", hydra.values["auroc"], single.values["auroc"], 1),
+    ]
+    return "## The aims, for Hydra (Circ)\n\n" + "\n".join(lines)
+
+
+def _aim(text: str, value: Any, limit: Any, sign: int) -> str:
+    reached = sign * (value - limit) >= 0
+    word = "reached" if reached else f"missed by {abs(value - limit):.4f}"
+    return f"- {text}: {word} ({value:.4f} against {limit:.4f})"
+
+
+def searched(choice: Mapping[str, Any]) -> str:
+    """What was tried on validation data, and what the chosen setting measured there."""
+    tried, setting = choice["tried"], Setting.from_json(choice["setting"])
+    best = next(row for row in tried if all(row[k] == v for k, v in setting.to_json().items()))
+    keeps, members = sorted({row["keep"] for row in tried}), sorted({row["members"] for row in tried})
+    tails = sorted({tuple(row["layers"]) for row in tried}, key=len)
+    ways = sorted({f"{row['kind']} ({row['objective']})" for row in tried})
+    figures = lambda row: f"AUROC {row['auroc']:.4f}, ECE {row['ece']:.4f}"  # noqa: E731
+    deep = f"; Deep Ensembles {figures(choice['deep'])}" if choice.get("deep") else ""
+    return (
+        f"## How the setting was chosen\n\nOn validation data only: {len(tried)} settings (heads kept {keeps}, pruned "
+        f"layers {', '.join(str(list(t)) for t in tails)}, members {members} that differ by {', '.join(ways)}); "
+        f"searches saw {setting.id_samples} ID samples and {setting.ood_samples} of each OOD set, the rest judged. "
+        f"Tried on the first model; the best {sum(row['models'] > 1 for row in tried)} on all models, and their mean "
+        f"decided. Chosen: {setting.members} members, layers {list(setting.layers)}, {setting.keep} heads kept in "
+        f"each, {setting.kind} ({setting.objective}). There, on the samples that judged: {figures(best)} at "
+        f"{best['mac_ratio']:.2f} x "
+        f"multiply-adds; Single {figures(choice['single'])}{deep}."
+    )
 
 
 if __name__ == "__main__":

@@ -73,6 +73,9 @@ class Comparison:
     def __getitem__(self, name: str) -> RowResult:
         return next(row for row in self.rows if row.name == name)
 
+    def __contains__(self, name: object) -> bool:
+        return any(row.name == name for row in self.rows)
+
     def frame(self) -> pd.DataFrame:
         """One line a row: name, label, status, members, repeats, each metric with _std, _low and _high, costs."""
         lines = []

@@ -36,7 +36,8 @@ def test_best_and_second_are_marked():
     tree.body = tree.body[:-1]  # the functions without the call that draws
     module = types.ModuleType("compare_page")
     exec(compile(tree, "compare", "exec"), module.__dict__)
-    styler = module.marked(pd.DataFrame({"Row": ["a", "b", "c"], "ECE": [0.1, 0.3, 0.2], "Accuracy": [0.7, 0.9, 0.8]}))
+    plain = pd.DataFrame({"Row": ["a", "b", "c"], "ECE": [0.1, 0.3, 0.2], "Accuracy": [0.7, 0.9, 0.8]})
+    styler = module.marked(plain, {"ECE": "low", "Accuracy": "high"})
     styles = styler._compute().ctx
     assert styles[(0, 1)] == [("font-weight", "bold")]
     assert styles[(1, 2)] == [("font-weight", "bold")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import threading
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from hydra_core.cost import cost_of
 from hydra_core.errors import Cancelled, HydraError, UnknownNameError
 from hydra_core.heads.mask import HeadMask
 from hydra_core.methods.choose import choose_setting, ranked
-from hydra_core.methods.compare import LogitStore, compare
+from hydra_core.methods.compare import LogitStore, compare, page
 from hydra_core.methods.hydra_rows import PLANS, Setting, plan_of, rest_of, search_sets
 from hydra_core.methods.registry import DEFAULT_ROWS, ROWS, parse_row
 from hydra_core.methods.table import SHOWN, Comparison
@@ -220,3 +221,56 @@ def test_deep_ensemble_of_the_choice_is_the_mean_of_the_models():
     report = evaluate_logits(logits[0], sets[0].labels, dict(zip(oods, logits[1:], strict=True)))
     for metric in ("accuracy", "ece", "auroc"):
         assert choice.deep[metric] == pytest.approx(getattr(report, metric), abs=1e-5)
+
+
+# -- what cannot be measured says so in its row -----------------------------------------------------------
+
+
+def bad(**changes):
+    return replace(bundle(), **changes)
+
+
+def only_class(samples, *wanted):
+    return samples.take(np.flatnonzero(np.isin(samples.labels, wanted)))
+
+
+BAD = {
+    "keep too large": (lambda: bundle(), replace(SETTING, keep=9), "cannot keep 9 heads"),
+    "an empty class": (lambda: bad(val=only_class(bundle().val, 0, 1, 2, 3)), SETTING, r"no sample.*Got e"),
+    "one class only": (lambda: bad(val=only_class(bundle().val, 2)), SETTING, r"one class only.*Got c"),
+    "no OOD for Circ": (lambda: bad(ood_val={}), SETTING, "out-of-distribution"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_named_in_the_row_and_others_are_measured(name):
+    make, setting, text = BAD[name]
+    rows = compare(tiny(), make(), ["single", "hydra_circ"], setting=setting, bootstrap=0, latency=False)
+    assert rows["single"].measured
+    assert re.search(text, rows["hydra_circ"].status)
+
+
+def test_logits_that_are_not_finite_are_named_in_the_row():
+    broken = replace(tiny(), prepare=lambda s: tiny().prepare(s) * float("nan"))
+    row = compare(broken, bundle(), ["single"], bootstrap=0, latency=False)["single"]
+    assert "nan" in row.status
+
+
+def test_without_ood_sets_there_are_no_ood_figures():
+    row = compare(tiny(), bad(ood_test={}), ["single"], also=("entropy",), bootstrap=0, latency=False)["single"]
+    assert row.values["accuracy"] is not None
+    assert row.values["auroc"] is None
+    assert all(figures["auroc"] is None for sets in row.detection.values() for figures in sets.values())
+
+
+def test_the_page_says_by_how_much_an_aim_is_missed(table):
+    choice = choose_setting(tiny(), bundle(), [SETTING], replicas=[tiny(1)], most_macs=9)
+    text = page(table, choice.to_json())
+    gap = table["hydra_circ"].values["auroc"] - table["deep_ensemble"].values["auroc"]
+    word = "reached" if gap >= 0 else f"missed by {-gap:.4f}"
+    assert f"AUROC at least that of Deep Ensembles: {word}" in text
+    assert "1 settings (heads kept [2], pruned layers [1, 2]" in text
+    assert f"Single AUROC {choice.single['auroc']:.4f}" in text
+    assert table.to_markdown() in text
+    few = Comparison(table.rows[:1], table.provenance)
+    assert "a row is missing" in page(few, choice.to_json())
