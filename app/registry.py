@@ -29,6 +29,8 @@ PAGES: tuple[PageEntry, ...] = (
     PageEntry("projections", "Projections", "bubble_chart", "Do known and unknown samples separate in a head?"),
     PageEntry("what_if", "What if", "tune", "What happens to calibration and OOD detection when these heads go?"),
     PageEntry("compare", "Compare", "leaderboard", "Which method gives the best uncertainty for its cost?"),
+    PageEntry("sweep", "Sweep", "ssid_chart", "How many heads can go, and how many members pay?"),
+    PageEntry("noise", "Noise", "blur_on", "Does pruning help when the data are noisy?"),
     PageEntry("cost", "Cost", "speed", "What does this plan cost beside one model and a deep ensemble?"),
     PageEntry("export", "Export", "download", "How do I take this setting away?"),
     PageEntry("learn", "Learn", "school", "How does it work, step by step, and what do the words mean?"),

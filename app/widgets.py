@@ -154,9 +154,10 @@ def pick(
     format_func: Callable[[T], str] = str,
     **look: Any,
 ) -> T:
-    """A selectbox that is bound to the address, whose options may change from run to run.
+    """A selectbox whose choice stands in the address, and whose options may change from run to run.
 
     The address may name an option or its label; what is not among the options (any more) becomes the default.
+    Streamlit's own binding knows labels alone, and drops the choice where options change.
     """
     if key not in st.session_state:
         asked = st.query_params.get(key)
@@ -164,7 +165,10 @@ def pick(
         st.session_state[key] = next(named, default)
     elif st.session_state[key] not in options:
         st.session_state[key] = default
-    return st.selectbox(label, options, key=key, bind="query-params", format_func=format_func, **look)
+    chosen = st.selectbox(label, options, key=key, format_func=format_func, **look)
+    if st.query_params.get(key) != str(chosen):
+        st.query_params[key] = str(chosen)
+    return chosen
 
 
 # -- long work -----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ read-only. Functions that may take long accept `progress` and `cancel`.
 
 from app.lab.checks import base, memory
 from app.lab.choices import prunable
+from app.lab.noise import corruptions, noise_study, noisy_report, stored_noise
 from app.lab.results import cost, criteria, evaluator, logits, probabilities, report, scores, scores_at_hand
 from app.lab.room import (
     Look,
@@ -36,6 +37,7 @@ from app.lab.sources import (
 from app.lab.spaces import projections
 from app.lab.store import infer
 from app.lab.stored import stored_hydra
+from app.lab.sweeps import stored_sweep, sweep, sweep_methods, sweep_so_far, usual_grid
 from app.lab.table import comparison, row_names, stored_comparison
 from app.lab.takeaway import fused_file, pruned_file, read_recipe, recipe, unpruned
 from app.lab.warm import warm_up
@@ -54,6 +56,7 @@ __all__ = [
     "attention",
     "base",
     "comparison",
+    "corruptions",
     "cost",
     "costs",
     "criteria",
@@ -71,6 +74,8 @@ __all__ = [
     "missing_criteria",
     "model",
     "model_names",
+    "noise_study",
+    "noisy_report",
     "probabilities",
     "projections",
     "prunable",
@@ -92,8 +97,14 @@ __all__ = [
     "standing",
     "stored_comparison",
     "stored_hydra",
+    "stored_noise",
+    "stored_sweep",
+    "sweep",
+    "sweep_methods",
+    "sweep_so_far",
     "top_samples",
     "unpruned",
+    "usual_grid",
     "warm_up",
     "without",
 ]
