@@ -249,7 +249,8 @@ def job_view(job: Job, *, seen: int | None = None) -> None:
             disabled=job.cancel.is_set(),
         )
 
-    poll()
+    with st.container():  # Streamlit drops the fragment's own one where a poll overtakes a slow page: it would go blank
+        poll()
 
 
 def _status(job: Job) -> str:

@@ -99,6 +99,17 @@ def failing_page():
         result_of(start("bad", work, "Working"))
 
 
+def test_a_polls_own_container_lies_in_one_of_the_page():
+    """Streamlit drops a fragment's unsent messages, its container's too, when the fragment runs again."""
+    at = AppTest.from_function(job_page)
+    at.session_state["steps"], at.session_state["patience"] = 500, 0.05
+    at.run()
+    at.session_state["hydra/jobs"].close()
+    of_the_page = at.main.children[0]
+    of_the_poll = of_the_page.children[0]
+    assert [child.type for child in of_the_poll.children.values()] == ["progress", "button"]
+
+
 def test_failed_work_becomes_a_box():
     at = AppTest.from_function(failing_page).run()
     assert not at.exception
