@@ -28,6 +28,7 @@ PAGES: tuple[PageEntry, ...] = (
     PageEntry("heads", "Heads", "grid_on", "Which heads matter, and do the criteria agree?"),
     PageEntry("projections", "Projections", "bubble_chart", "Do known and unknown samples separate in a head?"),
     PageEntry("what_if", "What if", "tune", "What happens to calibration and OOD detection when these heads go?"),
+    PageEntry("zero_shot", "Zero-shot", "translate", "What do the words do to a zero-shot model?"),
     PageEntry("compare", "Compare", "leaderboard", "Which method gives the best uncertainty for its cost?"),
     PageEntry("sweep", "Sweep", "ssid_chart", "How many heads can go, and how many members pay?"),
     PageEntry("noise", "Noise", "blur_on", "Does pruning help when the data are noisy?"),

@@ -42,6 +42,18 @@ from app.lab.table import comparison, row_names, stored_comparison
 from app.lab.takeaway import fused_file, pruned_file, read_recipe, recipe, unpruned
 from app.lab.warm import warm_up
 from app.lab.ways import DEEP, HYDRA, HYDRA_TRUNK, SINGLE, costs, latencies
+from app.lab.zero_shot import (
+    Words,
+    ZeroShotAnswer,
+    is_zero_shot,
+    prompt_lists,
+    stored_zero_shot,
+    text_shape,
+    unknown_words,
+    words_of,
+    zero_shot_answer,
+    zero_shot_comparison,
+)
 
 __all__ = [
     "DEEP",
@@ -53,6 +65,8 @@ __all__ = [
     "Options",
     "Sample",
     "Split",
+    "Words",
+    "ZeroShotAnswer",
     "attention",
     "base",
     "comparison",
@@ -68,6 +82,7 @@ __all__ = [
     "find_sample",
     "fused_file",
     "infer",
+    "is_zero_shot",
     "latencies",
     "logits",
     "memory",
@@ -78,6 +93,7 @@ __all__ = [
     "noisy_report",
     "probabilities",
     "projections",
+    "prompt_lists",
     "prunable",
     "pruned_file",
     "read_recipe",
@@ -99,12 +115,18 @@ __all__ = [
     "stored_hydra",
     "stored_noise",
     "stored_sweep",
+    "stored_zero_shot",
     "sweep",
     "sweep_methods",
     "sweep_so_far",
+    "text_shape",
     "top_samples",
+    "unknown_words",
     "unpruned",
     "usual_grid",
     "warm_up",
     "without",
+    "words_of",
+    "zero_shot_answer",
+    "zero_shot_comparison",
 ]

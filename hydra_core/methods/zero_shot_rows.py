@@ -85,7 +85,7 @@ def vilu(context: Context) -> Method:
     features = image_features_view(view)
     read = lambda samples: torch.from_numpy(forward_set(features, features, samples))  # noqa: E731
     texts: torch.Tensor = module.text_features.float()  # type: ignore[union-attr, operator, assignment]
-    labels = torch.from_numpy(labelled(val))
+    labels = torch.tensor(labelled(val))
     fitted = CrossFitted.fit(val.ids, read(val), labels, texts, seed=context.seed, cancel=context.cancel)
     head = fitted.heads[0]
     # each head once a sample: what a deployment would run

@@ -80,17 +80,19 @@ def _some_names() -> list[str]:
 
 
 def _load_demo(name: str, checkpoint: Weights | None, num_classes: int | None) -> ModelView:
-    from hydra_core.models.demo import DEMO_NAMES, load_demo
+    from hydra_core.models import demo, demo_clip
 
-    if name not in DEMO_NAMES:
-        raise UnknownNameError("demo model", f"demo/{name}", [f"demo/{known}" for known in DEMO_NAMES])
-    return load_demo(name)
+    if name == demo_clip.NAME:
+        return demo_clip.load_demo_clip()
+    if name not in demo.DEMO_NAMES:
+        raise UnknownNameError("demo model", f"demo/{name}", [f"demo/{known}" for known in _demo_names()])
+    return demo.load_demo(name)
 
 
 def _demo_names() -> Iterable[str]:
-    from hydra_core.models.demo import DEMO_NAMES
+    from hydra_core.models import demo, demo_clip
 
-    return DEMO_NAMES
+    return (*demo.DEMO_NAMES, demo_clip.NAME)
 
 
 def _load_timm(name: str, checkpoint: Weights | None, num_classes: int | None) -> ModelView:
