@@ -172,6 +172,16 @@ def test_the_eight_figures_lead_to_steps_that_exist_and_say_what_was_measured():
     assert f"{most:.2f} in the six most important" in figures[3].ours
 
 
+def test_what_is_said_of_sweep_and_noise_is_what_the_stored_studies_hold():
+    sweep, noise = lab.stored_sweep(MODEL, DATA), lab.stored_noise(MODEL, DATA)
+    longest = max((point.layers for point in sweep.points), key=len)
+    circ = [p.values["auroc"] for p in sweep.points if (p.method, p.layers, p.keep) == ("circ_avg", longest, 4)]
+    assert f"AUROC {np.mean(circ):.3f} by CircAvg" in paper.sweep_sentence(sweep)
+    wider = sum(row.change.low > 0 for row in noise.rows)
+    assert f"clearly widens in {wider}," in paper.noise_sentence(noise)
+    assert not re.search(r"\d", paper.sweep_sentence(None) + paper.noise_sentence(None))
+
+
 # -- words ---------------------------------------------------------------------------------------
 
 
