@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hydra_core.heads.circuits import Circuit, find_circuit
     from hydra_core.heads.generators import make_members
     from hydra_core.heads.scores import HeadScores, score_heads
+    from hydra_core.methods.compare import compare
     from hydra_core.methods.diversity import DiversityReport, diversity_report
     from hydra_core.models.load import list_models, load_model
     from hydra_core.models.view import ModelView
@@ -49,6 +50,7 @@ _HOMES = {
     "Circuit": "heads.circuits",
     "find_circuit": "heads.circuits",
     "make_members": "heads.generators",
+    "compare": "methods.compare",
     "DiversityReport": "methods.diversity",
     "diversity_report": "methods.diversity",
     "HeadScores": "heads.scores",
@@ -72,6 +74,7 @@ __all__ = [
     "ModelView",
     "Plan",
     "SampleSet",
+    "compare",
     "cost_of",
     "diversity_report",
     "evaluate",

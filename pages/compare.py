@@ -136,14 +136,18 @@ def columns(table: Any, view: str, score: str) -> tuple[pd.DataFrame, dict[str, 
 
 def marked(plain: pd.DataFrame, better: dict[str, str]) -> Any:
     """Best bold, second best underlined, in each figure's own direction."""
-
-    def mark(column: pd.Series) -> list[str]:
-        ranks = column.rank(ascending=better.get(column.name) == "low", method="min")
-        style = {1.0: "font-weight: bold", 2.0: "text-decoration: underline"}
-        return [style.get(rank, "") for rank in ranks]
-
     numbers = [name for name in plain.columns if name != "Row"]
-    return plain.style.apply(mark, subset=numbers).format("{:.3f}", subset=numbers, na_rep="–")
+    ranks = {name: plain[name].rank(ascending=better[name] == "low", method="dense") for name in numbers}
+    bold = lambda column: ["font-weight: bold" if rank == 1 else "" for rank in ranks[column.name]]  # noqa: E731
+    second = {name: set(plain[name][ranks[name] == 2]) for name in numbers}
+    words = {name: lambda value, mine=second[name]: number(value, underlined=value in mine) for name in numbers}
+    return plain.style.apply(bold, subset=numbers).format(words, subset=numbers, na_rep="–")
+
+
+def number(value: float, *, underlined: bool) -> str:
+    """Three digits. Cells of a table know no underline, so each character carries its own."""
+    text = f"{value:.3f}"
+    return "".join(f"{c}\u0332" for c in text) if underlined else text
 
 
 def show_rows(table: Any, score: str) -> None:
@@ -152,7 +156,7 @@ def show_rows(table: Any, score: str) -> None:
                                 format_func=lambda name: VIEWS[name][0])  # fmt: skip
     plain, better, helps = columns(table, view, score)
     config: dict[str, Any] = {name: st.column_config.NumberColumn(help=text) for name, text in helps.items()}
-    config["Row"] = st.column_config.TextColumn(pinned=True, width="medium")
+    config["Row"] = st.column_config.TextColumn(pinned=True, width=250)
     st.dataframe(marked(plain, better), hide_index=True, key="table/comparison", column_config=config,
                  height=min(38 + 35 * len(plain), 880))  # fmt: skip
     with st.container(horizontal=True):

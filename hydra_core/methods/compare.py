@@ -2,7 +2,7 @@
 
 python -m hydra_core.methods.compare            choose a setting on validation, then measure the test split
 python -m hydra_core.methods.compare --choose   choose only
-    --rows NAME ...   these rows only        --bootstrap N        --no-latency
+    --rows NAME ...   these rows only, the others stay as they were        --bootstrap N        --no-latency
 
 It writes assets/hydra-demo.json (the choice), assets/comparison-demo.json and docs/comparison-demo.md.
 """
@@ -247,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line; see the top of this file."""
     parser = argparse.ArgumentParser(prog=COMMAND, description="Choose on validation, then compare all rows on test.")
     parser.add_argument("--choose", action="store_true", help="choose the setting anew and stop")
-    parser.add_argument("--rows", nargs="+", help="these rows only")
+    parser.add_argument("--rows", nargs="+", help="these rows only; the others stay")
     parser.add_argument("--bootstrap", type=int, default=200)
     parser.add_argument("--no-latency", action="store_true")
     options = parser.parse_args(arguments)
@@ -261,6 +261,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         also=tuple(OOD_SCORES), latency=not options.no_latency,
         store=LogitStore(ASSETS.parent / ".scratch" / "logits"), progress=show,
     )  # fmt: skip
+    if options.rows and TABLE.is_file():
+        table = Comparison.from_json(TABLE.read_text(encoding="utf-8")).updated(table, DEFAULT_ROWS)
     table.to_json(TABLE)
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page(table, json.loads(CHOICE.read_text(encoding="utf-8"))), encoding="utf-8")

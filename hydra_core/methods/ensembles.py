@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from hydra_core.errors import ModelError
-from hydra_core.fusion.ensemble import HydraEnsemble, fuse
+from hydra_core.fusion.ensemble import FusionOptions, HydraEnsemble, fuse
 from hydra_core.fusion.surgery import prune_model
 from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.methods.base import Members, Method, OnRows
@@ -46,9 +46,11 @@ def unfused(view: ModelView, plan: Plan, models: Sequence[nn.Module] | None = No
     return Method(view, Members(models or [prune_model(view, mask, gate=True) for mask in plan]))
 
 
-def hydra(view: ModelView, plan: Plan, models: Sequence[nn.Module] | None = None) -> Method:
+def hydra(
+    view: ModelView, plan: Plan, models: Sequence[nn.Module] | None = None, options: FusionOptions | None = None
+) -> Method:
     """Pruned members fused into one network; `models`: fine-tuned members, as `prune_model` built them."""
-    return of_hydra(fuse(view, plan, members=models))
+    return of_hydra(fuse(view, plan, members=models, options=options))
 
 
 def of_hydra(ensemble: HydraEnsemble) -> Method:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from hydra_core.data.sets import DataBundle
 from hydra_core.errors import HydraError, UnknownNameError
+from hydra_core.fusion.ensemble import FusionOptions
 from hydra_core.heads.mask import Plan
 from hydra_core.heads.validation import Validation
 from hydra_core.methods import ensembles
@@ -120,10 +121,14 @@ def _trained(name: str) -> Callable[[Context], Method]:
     return lambda c: trained.load_row(name, c.view)
 
 
-def _tuned(fused: bool) -> Callable[[Context], Method]:
+def _tuned(options: FusionOptions | None) -> Callable[[Context], Method]:
+    """The fine-tuned members, fused as `options` say; None: one after another."""
+
     def build(c: Context) -> Method:
         plan, models = trained.load_members("hydra_circ_tuned", c.view)
-        return ensembles.hydra(c.view, plan, models) if fused else ensembles.unfused(c.view, plan, models)
+        if options is None:
+            return ensembles.unfused(c.view, plan, models)
+        return ensembles.hydra(c.view, plan, models, options)
 
     return build
 
@@ -195,7 +200,15 @@ for _row in (
         "hydra_circ_tuned",
         "Hydra (Circ), fine-tuned",
         "Members fine-tuned apart, then fused: their MLPs are averaged.",
-        _tuned(True),
+        _tuned(FusionOptions()),
+        "once",
+        trained.command("hydra_circ_tuned"),
+    ),
+    Row(
+        "hydra_circ_tuned_averaged",
+        "Hydra (Circ), fine-tuned, norms averaged",
+        "As before, with norms and classifier averaged over the members too.",
+        _tuned(FusionOptions(norms="average")),
         "once",
         trained.command("hydra_circ_tuned"),
     ),
@@ -203,7 +216,7 @@ for _row in (
         "hydra_circ_tuned_unfused",
         "Hydra (Circ), fine-tuned, unfused",
         "The fine-tuned members one after another.",
-        _tuned(False),
+        _tuned(None),
         "once",
         trained.command("hydra_circ_tuned"),
     ),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from hydra_core.errors import HydraError
 from hydra_core.methods.detection import ALL, FAR, NEAR
 from hydra_core.metrics.registry import METRICS
 from hydra_core.metrics.scores import OOD_SCORES
@@ -75,6 +76,28 @@ class Comparison:
 
     def __contains__(self, name: object) -> bool:
         return any(row.name == name for row in self.rows)
+
+    def updated(self, other: Comparison, order: Sequence[str] = ()) -> Comparison:
+        """This table with the rows of another in place of its own of the same name; new ones are added.
+
+        Args:
+            order: names in the order in which rows stand; those not named stand last.
+
+        Raises:
+            HydraError: the two were not measured on the same models, data, setting and in the same way.
+        """
+        mine, theirs = ({k: v for k, v in t.provenance.items() if k != "device"} for t in (self, other))
+        if mine != theirs:
+            differ = [key for key in mine.keys() | theirs.keys() if mine.get(key) != theirs.get(key)]
+            raise HydraError(
+                "The two tables do not belong together",
+                expected="the same models, data, setting and scores",
+                got=f"other {', '.join(sorted(differ))}",
+                hint="Measure all rows anew.",
+            )
+        rows = {row.name: row for row in (*self.rows, *other.rows)}
+        place = {name: i for i, name in enumerate(order)}
+        return replace(self, rows=tuple(sorted(rows.values(), key=lambda row: place.get(row.name, len(place)))))
 
     def frame(self) -> pd.DataFrame:
         """One line a row: name, label, status, members, repeats, each metric with _std, _low and _high, costs."""

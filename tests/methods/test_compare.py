@@ -274,3 +274,15 @@ def test_the_page_says_by_how_much_an_aim_is_missed(table):
     assert table.to_markdown() in text
     few = Comparison(table.rows[:1], table.provenance)
     assert "a row is missing" in page(few, choice.to_json())
+
+
+def test_rows_measured_anew_take_their_place_in_the_table(table):
+    few = Comparison(table.rows[2:], table.provenance)
+    changed = replace(table["single"], label="anew")
+    got = few.updated(Comparison((changed, table.rows[1], table.rows[3]), table.provenance), DEFAULT_ROWS)
+    assert [row.name for row in got.rows] == list(DEFAULT_ROWS)
+    assert got["single"].label == "anew"
+    assert got.rows[3] == table.rows[3]
+    other = dict(table.provenance) | {"bootstrap": 7}
+    with pytest.raises(HydraError, match="other bootstrap"):
+        few.updated(Comparison((), other))

@@ -44,6 +44,8 @@ def test_fusion_of_tuned_members_is_exact_without_merged_mlps_and_near_with_them
     torch.testing.assert_close(exact, apart, rtol=1e-9, atol=1e-9)
     merged = hydra(tiny(), plan(), models).member_logits(batch())
     assert 0 < (merged - apart).abs().max() < apart.abs().max()
+    averaged = hydra(tiny(), plan(), models, FusionOptions(norms="average")).member_logits(batch())
+    assert (averaged - apart).abs().mean() > (merged - apart).abs().mean()  # one more approximation
 
 
 def test_training_lowers_each_members_loss():
