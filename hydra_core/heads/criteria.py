@@ -53,8 +53,8 @@ def random(view: ModelView, samples: SampleSet | None = None, *, seed: int = 0, 
 def attention_entropy(view: ModelView, samples: SampleSet, *, seed: int = 0, **options: Any) -> HeadScores:
     """Mean over samples and looking tokens of -sum_k a log a, 0 to log T nats."""
 
-    def reduce(attended: Attended) -> torch.Tensor:
-        return torch.special.entr(attended.map()).sum(-1).mean(-1)  # (B, H)
+    def reduce(attended: Attended, words: torch.Tensor | None) -> torch.Tensor:
+        return _mean_over_tokens(torch.special.entr(attended.map()).sum(-1), words)  # (B, H)
 
     return HeadScores.from_samples(
         "attention_entropy", _attention_table(view, samples, reduce, **options), view.shape, seed
@@ -75,7 +75,7 @@ def attention_distance(view: ModelView, samples: SampleSet, *, seed: int = 0, **
     """
     known: dict[int, tuple[int, torch.Tensor]] = {}
 
-    def reduce(attended: Attended) -> torch.Tensor:
+    def reduce(attended: Attended, words: torch.Tensor | None) -> torch.Tensor:
         tokens = attended.k.shape[-2]
         if tokens not in known:
             lead, places = token_places(view, samples.kind, tokens)
@@ -83,17 +83,25 @@ def attention_distance(view: ModelView, samples: SampleSet, *, seed: int = 0, **
         lead, far = known[tokens]
         maps = attended.map()[:, :, lead:, lead:]
         weight = maps.sum(-1).clamp_min(torch.finfo(maps.dtype).tiny)
-        return ((maps * far).sum(-1) / weight).mean(-1)  # (B, H)
+        return _mean_over_tokens((maps * far).sum(-1) / weight, words)  # (B, H)
 
     return HeadScores.from_samples(
         "attention_distance", _attention_table(view, samples, reduce, **options), view.shape, seed
     )
 
 
+def _mean_over_tokens(values: torch.Tensor, words: torch.Tensor | None) -> torch.Tensor:
+    """(B, H, T) -> (B, H); of texts only over the tokens that are not padding, `words` (B, T)."""
+    if words is None:
+        return values.mean(-1)
+    weight = words[:, None].to(values.device, values.dtype)
+    return (values * weight).sum(-1) / weight.sum(-1).clamp_min(1)
+
+
 def _attention_table(
     view: ModelView,
     samples: SampleSet,
-    reduce: Callable[[Attended], torch.Tensor],
+    reduce: Callable[[Attended, torch.Tensor | None], torch.Tensor],
     *,
     chunk: int = 32,
     progress: Progress | None = None,
@@ -107,7 +115,8 @@ def _attention_table(
     def run(start: int, stop: int) -> np.ndarray:
         rows: dict[int, torch.Tensor] = {}
         x = view.inputs(samples.take(np.arange(start, stop)))
-        visit_attention(view, x, lambda layer, a: rows.update({layer: reduce(a)}))
+        words = None if view.pad_id is None else x != view.pad_id
+        visit_attention(view, x, lambda layer, a: rows.update({layer: reduce(a, words)}))
         return torch.cat([rows[i] for i in range(len(view.layers))], 1).double().cpu().numpy()
 
     return np.concatenate(by_chunks(len(samples), chunk, run, name="Scoring", progress=progress, cancel=cancel))

@@ -84,6 +84,15 @@ def test_padding_is_no_token_of_a_heads_output(used):
             torch.testing.assert_close(layer[i], one[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("criterion", ["attention_entropy", "attention_distance"])
+def test_padding_does_not_look(used, criterion):
+    from hydra_core.heads.scores import score_heads
+
+    view, samples = lab.model(used[0]), lab.data(used[1]).val.take(range(6))
+    alone = [score_heads(view, samples.take([i]), criterion).flat for i in range(6)]
+    np.testing.assert_allclose(score_heads(view, samples, criterion).flat, np.mean(alone, 0), atol=1e-5)
+
+
 def test_the_example_input_is_one_long_text(used):
     from hydra_core.cost import example_input
 
