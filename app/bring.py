@@ -1,7 +1,7 @@
 """What users bring: their own data and weights, and a probe that fits a model to their classes.
 
 Each gets a name that nobody can guess and no list shows, so that one session never meets another's.
-The newest few are kept for the whole process; nothing is written to disk.
+The newest are kept, up to a size, for the whole process; nothing is written to disk.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app import lab
+from app.cache import MIB
 from hydra_core.data.corruptions import MARK
 from hydra_core.data.load import DATA, register_data
 from hydra_core.data.report import IntakeReport
-from hydra_core.data.sets import DataBundle
+from hydra_core.data.sets import DataBundle, SampleSet
 from hydra_core.errors import DataError, HydraError
 
-KEPT = 12
+ROOM = 4096 * MIB  # bytes of all that was brought; the oldest leave, the newest always stays
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_order: OrderedDict[str, None] = OrderedDict()
+_order: OrderedDict[str, int] = OrderedDict()  # name -> bytes, oldest first
 _lock = threading.Lock()
 
 Source = bytes | str  # an upload; or a path on this machine, or "hf:NAME"
@@ -73,15 +74,22 @@ def read_data(
 def _register(bundle: DataBundle, name: str = "") -> str:
     name = name or f"yours/{secrets.token_urlsafe(9)}"
     register_data(name, lambda: bundle)
-    _remember(name)
+    parts = (bundle.train, bundle.val, bundle.test, *bundle.ood_val.values(), *bundle.ood_test.values())
+    _remember(name, sum(map(_bytes_of, filter(None, parts))))
     return name
 
 
-def _remember(name: str) -> None:
+def _bytes_of(samples: SampleSet) -> int:
+    if samples.inputs.dtype != object:
+        return int(samples.inputs.nbytes)
+    return sum(len(item) if isinstance(item, str) else int(item.nbytes) for item in samples.inputs)
+
+
+def _remember(name: str, size: int) -> None:
     with _lock:
-        _order[name] = None
+        _order[name] = size
         _order.move_to_end(name)
-        while len(_order) > KEPT:
+        while len(_order) > 1 and sum(_order.values()) > ROOM:
             old, _ = _order.popitem(last=False)
             DATA.pop(old, None)
             _views().pop(old, None)
@@ -179,7 +187,7 @@ def fit_probe(model_name: str, bundle: DataBundle, *, progress: Any = None, canc
 def _keep_view(view: Any) -> str:
     name = f"yours/{secrets.token_urlsafe(9)}"
     _views()[name] = replace(view, name=name, info={**view.info, "made_from": view.name}, _local=threading.local())
-    _remember(name)
+    _remember(name, sum(p.numel() * p.element_size() for p in view.module.parameters()))
     return name
 
 

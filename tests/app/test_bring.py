@@ -80,8 +80,19 @@ def test_what_is_no_data_is_refused_in_words():
         bring.read_data("junk", b"\x00\x01 not a file", {})
 
 
-def test_the_oldest_uploads_leave(monkeypatch):
-    monkeypatch.setattr(bring, "KEPT", 2)
-    names = [bring.read_data("b", zip_of(["a", "b"], 6, seed), {}).name for seed in range(3)]
-    assert names[0] not in DATA
-    assert names[2] in DATA
+def test_the_oldest_leave_when_room_runs_out(monkeypatch):
+    first = bring.read_data("b", zip_of(["a", "b"], 6, 0), {}).name
+    size = bring._order[first]
+    assert size == 2 * 6 * 28 * 28
+    monkeypatch.setattr(bring, "ROOM", sum(bring._order.values()) + size)
+    second = bring.read_data("b", zip_of(["a", "b"], 6, 1), {}).name
+    assert first in DATA
+    monkeypatch.setattr(bring, "ROOM", 2 * size)
+    third = bring.read_data("b", zip_of(["a", "b"], 6, 2), {}).name
+    assert first not in DATA
+    assert second in DATA
+    assert third in DATA
+    monkeypatch.setattr(bring, "ROOM", 0)
+    last = bring.read_data("b", zip_of(["a", "b"], 6, 3), {}).name
+    assert last in DATA, "what was just brought stays, whatever its size"
+    assert third not in DATA
