@@ -108,7 +108,9 @@ def as_seen(x: Any) -> np.ndarray:
 
 
 def _patches(view: ModelView, lead: int, places: Any) -> tuple[str, ...]:
-    first = "class token" if getattr(view.module, "cls_token", None) is not None else "extra token 0"
+    from hydra_core.heads.attention_maps import has_class_token
+
+    first = "class token" if has_class_token(view.module) else "extra token 0"
     leading = [first, *(f"extra token {i}" for i in range(1, lead))][:lead]
     return (*leading, *(f"patch, row {r}, column {c}" for r, c in places.tolist()))
 

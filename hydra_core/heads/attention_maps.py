@@ -227,7 +227,7 @@ def _one_row(view: ModelView, z: torch.Tensor, axis: int, x: torch.Tensor, pool:
     if axis == 1:
         z = z.movedim(1, -1)
     batch = len(x)
-    has_class = getattr(view.module, "cls_token", None) is not None and z.ndim == 3 and len(z) == batch
+    has_class = has_class_token(view.module) and z.ndim == 3 and len(z) == batch
     z = z.reshape(batch, -1, z.shape[-1])
     if pool == "cls" or (pool == "auto" and has_class):
         return z[:, 0]
@@ -248,7 +248,7 @@ def token_places(view: ModelView, kind: str, tokens: int) -> tuple[int, torch.Te
     """
     if kind == "text":
         return 0, torch.stack([torch.arange(tokens), torch.zeros(tokens, dtype=torch.long)], 1)
-    grid: tuple[int, ...] | None = getattr(getattr(view.module, "patch_embed", None), "grid_size", None)
+    grid = _grid_of(view.module)
     lead = tokens - math.prod(grid) if grid else -1
     if not grid or lead < 0:
         raise UnsupportedModel(
@@ -257,3 +257,18 @@ def token_places(view: ModelView, kind: str, tokens: int) -> tuple[int, torch.Te
             got=f"{tokens} tokens, grid {tuple(grid) if grid else 'unknown'}",
         )
     return lead, torch.tensor(list(itertools.product(*map(range, grid))))
+
+
+def _grid_of(module: nn.Module) -> tuple[int, int] | None:
+    """Rows and columns of patches, as the patch embedding or the tower that holds it announces them."""
+    for child in module.modules():
+        grid = getattr(child, "grid_size", None)
+        if isinstance(grid, tuple | list) and len(grid) == 2 and all(isinstance(n, int) for n in grid):
+            return tuple(grid)
+    return None
+
+
+def has_class_token(module: nn.Module) -> bool:
+    """Whether some part of a model puts a class token in front of the patches, under timm's or open_clip's name."""
+    names = ("cls_token", "class_embedding")
+    return any(getattr(child, name, None) is not None for child in module.modules() for name in names)

@@ -8,7 +8,14 @@ import timm
 import torch
 
 from hydra_core.errors import MaskError, UnsupportedModel
-from hydra_core.heads.attention_maps import attention_maps, head_outputs, rollout, visit_attention
+from hydra_core.heads.attention_maps import (
+    attention_maps,
+    has_class_token,
+    head_outputs,
+    rollout,
+    token_places,
+    visit_attention,
+)
 from hydra_core.heads.mask import HeadMask
 from hydra_core.models.view import build_view
 from tests.fusion.conftest import variant
@@ -124,3 +131,23 @@ def test_head_outputs_of_windows_are_means_over_all_windows():
     assert both.shape == (2, 2, 12)
     torch.testing.assert_close(both[1:], alone)
     torch.testing.assert_close(both.flatten(1), native_outputs(view, x, 0)[0].reshape(2, -1, 24).mean(1))
+
+
+def test_places_and_class_token_are_found_inside_a_tower_and_a_wrapper():
+    pytest.importorskip("open_clip")
+    from tests.models.test_open_clip import view_of
+
+    view, _, x = view_of("clip")
+    maps = attention_maps(view, x, 1)
+    lead, places = token_places(view, "image", maps.shape[-1])
+    assert (lead, places.max(0).values.tolist()) == (1, [3, 3])
+    z, _ = native_outputs(view, x, 1)
+    torch.testing.assert_close(head_outputs(view, x)[1].flatten(1), z[:, 0])
+    assert has_class_token(view.module)
+    assert not has_class_token(variant("no class token")[0].module)
+
+
+def test_tokens_without_a_grid_have_no_places():
+    view, _ = variant("plain")
+    with pytest.raises(UnsupportedModel, match="no known places"):
+        token_places(view, "image", 3)
