@@ -29,11 +29,13 @@ from hydra_core.methods.hydra_rows import Setting
 from hydra_core.methods.registry import DEFAULT_ROWS, Context, Row, parse_row
 from hydra_core.methods.study import LogitStore, Measured, Study
 from hydra_core.methods.table import Comparison, RowResult
+from hydra_core.metrics.registry import METRICS
 from hydra_core.metrics.report import Report
 from hydra_core.metrics.scores import OOD_SCORES, score_named
 from hydra_core.models.demo import ASSETS, DEMO_NAMES
 from hydra_core.models.view import ModelView
 from hydra_core.progress import Progress
+from hydra_core.training import rows as trained
 
 CHOICE = ASSETS / "hydra-demo.json"
 TABLE = ASSETS / "comparison-demo.json"
@@ -153,7 +155,8 @@ def _measure(name: str, row: Row, scaling: str, contexts: _Contexts, study: Stud
     facts = found[0].report.to_json()
     return RowResult(
         name, label, members=found[0].report.members, repeats=len(found), values=values, std=std,
-        intervals=facts["intervals"], costs=_costs(first, latency), reliability=facts["reliability"],
+        first=facts["metrics"], intervals=facts["intervals"], costs=_costs(first, latency),
+        reliability=facts["reliability"],
         command=row.command,
         detection={score: over_repeats([one.detection[score] for one in found]) for score in found[0].detection},
         undefined=found[0].undefined,
@@ -265,25 +268,40 @@ def main(arguments: Sequence[str] | None = None) -> None:
         table = Comparison.from_json(TABLE.read_text(encoding="utf-8")).updated(table, DEFAULT_ROWS)
     table.to_json(TABLE)
     PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(page(table, json.loads(CHOICE.read_text(encoding="utf-8"))), encoding="utf-8")
+    choice, facts = (json.loads(path.read_text(encoding="utf-8")) for path in (CHOICE, trained.FACTS))
+    PAGE.write_text(page(table, choice, facts), encoding="utf-8")
 
 
-def page(table: Comparison, choice: Mapping[str, Any]) -> str:
+def page(table: Comparison, choice: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     """The Markdown page of the demo's table.
 
     Args:
         choice: what stands in hydra-demo.json.
+        facts: what stands in rows.json.
     """
     p = table.provenance
     models = ", ".join(p["models"])
+    tuned = f"\n\n{fine_tuned(facts[trained.TUNED])}" if trained.TUNED in facts else ""
     notes = (
         f"# The rows on the demo, measured\n\nWritten by `{COMMAND}`. Models: {models}. Data: {p['data']['name']}, "
         f"split {p['data']['split']} ({', '.join(f'{n} {name}' for name, n in p['samples'].items())}).\n\n"
-        f"{aims(table)}\n\n{searched(choice)}\n\n## The table\n\n"
+        f"{aims(table)}\n\n{searched(choice)}{tuned}\n\n## The table\n\n"
         "Cells: mean ± standard deviation over models or draws where there are several, else the value with its 95 % "
-        f"bootstrap interval ({p['bootstrap']} resamples of the test samples). {p['conventions']}.\n\n"
+        f"bootstrap interval ({p['bootstrap']} resamples of the test samples). {p['conventions']}. "
+        f"{first_model(table)}\n\n"
     )
     return notes + table.to_markdown()
+
+
+def first_model(table: Comparison) -> str:
+    """What rows of one repeat are to be compared with."""
+    if "single" not in table or table["single"].repeats < 2:
+        return ""
+    first = table["single"].first
+    return (
+        "Rows of one repeat that are trained start from the first model, which is not the average one: Single has "
+        f"AUROC {first['auroc']:.3f} (near {first['auroc_near']:.3f}) and ECE {first['ece']:.3f} there."
+    )
 
 
 def aims(table: Comparison) -> str:
@@ -324,6 +342,17 @@ def searched(choice: Mapping[str, Any]) -> str:
         f"each, {setting.kind} ({setting.objective}). There, on the samples that judged: {figures(best)} at "
         f"{best['mac_ratio']:.2f} x "
         f"multiply-adds; Single {figures(choice['single'])}{deep}."
+    )
+
+
+def fine_tuned(facts: Mapping[str, Any]) -> str:
+    """What a short fine-tuning of the chosen members changed on validation data."""
+    before, after = facts["val_before"], facts["val"]
+    figures = [f"{METRICS[name].label} {before[name]:.4f} -> {after[name]:.4f}" for name in before]
+    return (
+        f"Fine-tuning of these members ({facts['samples']} train images, {facts['recipe']['epochs']} epoch, learning "
+        f"rate {facts['recipe']['lr']}), before -> after, on all validation samples, first model: "
+        f"{', '.join(figures)}. The main row is not fine-tuned; the fine-tuned rows stand beside it."
     )
 
 

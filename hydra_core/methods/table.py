@@ -32,6 +32,7 @@ class RowResult:
     Attributes:
         status: "measured", or why there are no figures.
         values: mean over repeats of each metric; `std` its standard deviation (n - 1), with two repeats or more.
+        first: the values of the first repeat: what rows of one repeat, which start from the first model, compare with.
         intervals: 95 % bootstrap intervals over test samples, of the first repeat; "auroc:SET" those of one OOD set.
         repeats: how many models or draws the mean is over.
         costs: parameters, macs, their ratios to Single, latency_ratio.
@@ -48,6 +49,7 @@ class RowResult:
     repeats: int = 0
     values: Mapping[str, float | None] = field(default_factory=dict)
     std: Mapping[str, float | None] = field(default_factory=dict)
+    first: Mapping[str, float | None] = field(default_factory=dict)
     intervals: Mapping[str, Any] = field(default_factory=dict)
     costs: Mapping[str, float | None] = field(default_factory=dict)
     reliability: Mapping[str, Any] = field(default_factory=dict)

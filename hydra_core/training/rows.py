@@ -197,6 +197,7 @@ def train_tuned(view: ModelView, scratch: Path, progress: Any = None) -> None:
         if t.shape != base[key].shape or not torch.equal(t, base[key])
     }
     facts = {"recipe": asdict(RECIPE), "samples": len(x), "plan": plan.to_json()}
+    facts["val_before"] = on_validation(hydra(view, plan))  # the same members without fine-tuning
     store_row(TUNED, view, changed, **facts)
     store_row(TUNED, view, changed, **facts, val=on_validation(hydra(view, *load_members(TUNED, view))))
 

@@ -83,3 +83,11 @@ def test_the_stored_table_answers_and_its_score_can_be_picked():
     assert {"AUROC sandal", "AUROC mnist", "AUROC photos"} <= set(at.dataframe[0].value.columns)
     at = at.selectbox(key="score").select("mutual_information").run()
     assert any("measures how members differ" in c.value for c in at.caption)
+
+
+def test_a_link_restores_score_columns_and_figure():
+    at = visit("compare", score="knn", view="calibration", quality="ece")
+    assert not at.exception
+    assert at.selectbox(key="score").value == "knn"
+    assert "Brier" in at.dataframe[0].value.columns
+    assert at.segmented_control(key="quality").value == "ece"

@@ -68,6 +68,7 @@ def test_mean_and_spread_are_over_the_three_models(table):
     assert row.values["auroc"] == pytest.approx(np.mean(values))
     assert row.std["auroc"] == pytest.approx(np.std(values, ddof=1))
     assert table["deep_ensemble"].repeats == 1
+    assert row.first["auroc"] == pytest.approx(values[0])
 
 
 def test_costs(table):
@@ -265,7 +266,8 @@ def test_without_ood_sets_there_are_no_ood_figures():
 
 def test_the_page_says_by_how_much_an_aim_is_missed(table):
     choice = choose_setting(tiny(), bundle(), [SETTING], replicas=[tiny(1)], most_macs=9)
-    text = page(table, choice.to_json())
+    facts = {"val_before": {"ece": 0.02}, "val": {"ece": 0.0345}, "samples": 640, "recipe": {"epochs": 1, "lr": 2e-4}}
+    text = page(table, choice.to_json(), {"hydra_circ_tuned": facts})
     gap = table["hydra_circ"].values["auroc"] - table["deep_ensemble"].values["auroc"]
     word = "reached" if gap >= 0 else f"missed by {-gap:.4f}"
     assert f"AUROC at least that of Deep Ensembles: {word}" in text
@@ -273,7 +275,9 @@ def test_the_page_says_by_how_much_an_aim_is_missed(table):
     assert f"Single AUROC {choice.single['auroc']:.4f}" in text
     assert table.to_markdown() in text
     few = Comparison(table.rows[:1], table.provenance)
-    assert "a row is missing" in page(few, choice.to_json())
+    assert "ECE 0.0200 -> 0.0345" in text
+    assert f"Single has AUROC {table['single'].first['auroc']:.3f}" in text
+    assert "a row is missing" in page(few, choice.to_json(), {})
 
 
 def test_rows_measured_anew_take_their_place_in_the_table(table):
