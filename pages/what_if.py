@@ -71,13 +71,14 @@ def page() -> None:
     with answer:
         both = show_answer(cards, state, options, job)
         intervals = st.container()
-        caption = st.container(horizontal=True, vertical_alignment="center")
+        caption, proof = st.columns([5, 1], vertical_alignment="center")
     if both is None:
         return
     with caption:
         against = f"the pin **{state.against}**" if state.reference is not None else "the unpruned model"
         note = lab.sample(state.data, options).note
-        st.caption(f"Changes are against {against}. Below: 95 % bootstrap intervals. {note}.")
+        st.caption(f"Changes are against {against}; ranges are 95 % bootstrap intervals. {note}.")
+    with proof:
         proof_panel(state)
     with shown:
         pictures(state, options, *both)
