@@ -16,6 +16,7 @@ from app.widgets import Card
 from hydra_core.data.limits import size_text
 from hydra_core.errors import HydraError
 
+TORCH_ENDINGS = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 BROUGHT = "your_data/brought"
 DATA_KINDS = ["zip", "csv", "tsv", "jsonl", "npz"]
 DATA_HELP = (
@@ -95,6 +96,10 @@ def base_card(state: Session) -> None:
             "such a model says nothing.",
             icon=":material/warning:",
         )
+    cut = lab.cut_texts(state.model, state.data)
+    if cut:
+        st.caption(f"{cut:,} of the texts are longer than the {view.input_size[0]} tokens that the model reads; their "
+                   "ends are cut off.")  # fmt: skip
     st.caption(f"Memory: {lab.memory(state.model, state.data).text}. {lab.sample(state.data).note}.")
 
 
@@ -288,6 +293,9 @@ def model_panel(state: Session) -> None:
     source: bring.Source | None = None
     if way == FILE:
         source = st.text_input("Path of the file", key="your_data/weights_path", placeholder="/home/me/w.safetensors")
+        if source.lower().endswith(TORCH_ENDINGS):
+            st.warning("A torch file can hold code. It is read as weights only; open such files only from people you "
+                       "trust, or ask for safetensors.", icon=":material/shield:")  # fmt: skip
     elif way == UPLOAD:
         file = st.file_uploader("Weights", type=["safetensors"], key="your_data/weights_file")
         source = None if file is None else file.getvalue()

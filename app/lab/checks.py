@@ -44,6 +44,17 @@ def _heaviest(sets: list[SampleSet]) -> SampleSet:
     return part.take([max(range(len(part)), key=lambda i: len(part.inputs[i]))])
 
 
+def cut_texts(model_name: str, data_name: str) -> int:
+    """How many texts of the sample are longer than the model can read; 0 for images."""
+    chosen = sample(data_name)
+
+    def compute() -> int:
+        count = getattr(model(model_name).prepare, "truncated", None)
+        return 0 if count is None else sum(count(part) for part in chosen.sets.values())
+
+    return store.results.get(digest("cut texts", model_name, chosen.key), compute)
+
+
 def base(data_name: str, accuracy: float) -> BaseAccuracy:
     """The accuracy of a report of the unpruned model, beside what a constant answer reaches."""
     from hydra_core.models.sanity import base_accuracy

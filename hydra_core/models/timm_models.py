@@ -92,8 +92,18 @@ def _pretrained(name: str, num_classes: int | None, options: dict[str, Any]) -> 
             f"The pretrained weights of {name} could not be fetched",
             expected="a reachable model hub, or a local file",
             got=f"{type(error).__name__}: {str(error)[:200]}",
-            hint=f"Download the weights elsewhere and give the file: load_model('timm/{name}', checkpoint='FILE').",
+            hint=f"Download the weights elsewhere ({_origin(name)}), copy the file here, and give its path: "
+            f"load_model('timm/{name}', checkpoint='FILE'), or on the page Your data.",
         ) from error
+
+
+def _origin(name: str) -> str:
+    """Where the pretrained weights of a model lie, as timm has it."""
+    from timm.models import get_pretrained_cfg
+
+    config = get_pretrained_cfg(name, allow_unregistered=True)
+    hub = getattr(config, "hf_hub_id", None)
+    return f"model.safetensors of {hub} on the hub" if hub else getattr(config, "url", "") or "as its authors have it"
 
 
 def _class_names(module: Any) -> tuple[str, ...]:

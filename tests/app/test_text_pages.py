@@ -65,6 +65,15 @@ def test_every_page_opens_on_texts(used, entry):
     assert at.session_state["hydra/session"].model == used[0]
 
 
+def test_texts_that_are_cut_are_counted(used):
+    model, data = used
+    prepare = lab.model(model).prepare
+    sets = lab.sample(data).sets.values()
+    tokens = [len(prepare.tokenizer(text)["input_ids"]) for part in sets for text in part.inputs]
+    assert lab.cut_texts(model, data) == sum(n > 24 for n in tokens)
+    assert lab.cut_texts("demo/fashion-vit", "demo/fashion") == 0
+
+
 def test_pruning_a_head_changes_the_figures(used):
     model, data = used
     full = lab.unpruned(model)

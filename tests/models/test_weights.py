@@ -100,7 +100,7 @@ def test_offline_messages_say_what_to_do(monkeypatch):
         raise OSError("no route to host")
 
     monkeypatch.setattr(timm, "create_model", offline)
-    with pytest.raises(CheckpointError, match="Download the weights elsewhere"):
+    with pytest.raises(CheckpointError, match=r"Download the weights elsewhere \(model.safetensors of timm/test_vit"):
         load_model(f"timm/{NAME}")
 
 
