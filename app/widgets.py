@@ -125,6 +125,12 @@ def show_figure(
     return st.plotly_chart(figure, key=key or f"figure/{name}", config=config, alt=alt, **options)
 
 
+def side_by_side(width: int = 475) -> tuple[Any, Any]:
+    """Two places for pictures: beside each other where there is room, else one above the other."""
+    row = st.container(horizontal=True, gap="medium")
+    return row.container(width=width), row.container(width="stretch")
+
+
 def csv_button(table: pd.DataFrame, name: str, label: str = "CSV") -> None:
     """A button that saves a table; the text is made on the click."""
     st.download_button(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -41,7 +42,7 @@ the two terms need not suffice, and the picture shows where they do not.
 # -- controls ------------------------------------------------------------------------------------
 
 
-def noise_controls(state: Session) -> tuple[str, int, str]:
+def noise_controls() -> tuple[str, int, str]:
     """(corruption, severity, way in which heads go)."""
     known = lab.corruptions()
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -74,20 +75,20 @@ def noise_controls(state: Session) -> tuple[str, int, str]:
 def find_rows(state: Session, corruption: str, severity: int, path: str) -> list[Any]:
     """Rows of one corruption, all severities: the stored ones, or measured now (those there are so far)."""
     stored = lab.stored_noise(state.model, state.data)
-    if stored is not None and path == stored.provenance["criterion"]:
-        rows = [row for row in stored.rows if row.corruption == corruption]
-        if rows:
-            return rows
-    masks = masks_of(state, path)
+    known = () if stored is None or path != stored.provenance["criterion"] else stored.rows
+    rows = [row for row in known if row.corruption == corruption]
+    if rows:
+        return rows
+    masks = {HeadMask.parse(row.mask): row.keep for row in known} or masks_of(state, path)
     if not masks:
         return []
-    model, data, keeps = state.model, state.data, None if path == "plan" else keeps_of(state)
+    model, data = state.model, state.data
     order = sorted(SEVERITIES, key=lambda s: s != severity)  # what is looked at comes first
     job = widgets.start(
         digest("noise", model, data, corruption, *(mask.text for mask in masks)),
         lambda job: lab.noise_study(
-            model, data, masks, corruption, order, n=SAMPLES, keeps=keeps, publish=job.publish, progress=job.progress,
-            cancel=job.cancel,
+            model, data, list(masks), corruption, order, n=SAMPLES, keeps=list(masks.values()), publish=job.publish,
+            progress=job.progress, cancel=job.cancel,
         ),
         "Measuring",
     )  # fmt: skip
@@ -100,19 +101,22 @@ def keeps_of(state: Session) -> list[int]:
     return list(dict.fromkeys(max(1, most * quarters // 4) for quarters in (3, 2, 1) if most > 1))
 
 
-def masks_of(state: Session, path: str) -> list[HeadMask]:
-    """The masks to measure; none while scores are on their way or where nothing is pruned."""
+def masks_of(state: Session, path: str) -> dict[HeadMask, int | None]:
+    """The masks to measure, with the heads kept a layer; none while scores are made or where nothing is pruned."""
     if path == "plan":
-        masks = [mask for mask in dict.fromkeys(state.plan) if not mask.is_full]
+        masks: dict[HeadMask, int | None] = {mask: None for mask in state.plan if not mask.is_full}
         if not masks:
             st.info("Your plan keeps all heads: prune some on What if, or let heads go by a criterion.",
                     icon=":material/tune:")  # fmt: skip
         return masks
+    if not keeps_of(state):
+        st.info("Every layer of this model has one head: nothing can be pruned in part.", icon=":material/info:")
+        return {}
     criterion = lab.criteria()[path]
     scores = widgets.result_of(work.score(state, path, f"Scoring by {criterion.label}"), patience=3.0)
     if scores is None:
-        return []
-    return [HeadMask.top(scores, [min(keep, heads) for heads in state.plan.shape]) for keep in keeps_of(state)]
+        return {}
+    return {HeadMask.top(scores, [min(k, heads) for heads in state.plan.shape]): k for k in keeps_of(state)}
 
 
 def name_of(state: Session, row: Any) -> str:
@@ -208,7 +212,7 @@ def reliability(state: Session, corruption: str, severity: int, noise: str) -> N
     if found is None:
         return
     for column, title, before, now in zip(
-        st.columns(2, gap="medium"),
+        widgets.side_by_side(),
         ("Clean images", f"{noise}, severity {severity}"),
         found[:2],
         found[2:],
@@ -242,7 +246,7 @@ def gap(state: Session, rows: Sequence[Any], severity: int, noise: str, top: Any
     row = now[names.index(name)]
     with top:
         answer(state, row, noise)
-    over_noise, over_heads = st.columns(2, gap="medium")
+    over_noise, over_heads = widgets.side_by_side()
     with over_noise:
         st.markdown(f"**The gap over noise**, {name} heads kept")
         same = [other for other in rows if other.mask == row.mask]
@@ -265,19 +269,22 @@ def gap(state: Session, rows: Sequence[Any], severity: int, noise: str, top: Any
 
 def page() -> None:
     state = frame.page_head("noise")
+    shift = lab.shift_of(state.data)
+    if shift is not None:  # noise on noise would be compared with noise
+        state = replace(state, data=shift[0])
     if lab.data(state.data).kind != "image":
-        st.info(
-            "Noise is made for images; these data are texts. Pick image data in the side bar.", icon=":material/image:"
-        )
+        st.info("Noise is made for images; these data are texts. Pick image data in the side bar.",
+                icon=":material/image:")  # fmt: skip
         return
     top = st.container()
-    corruption, severity, path = noise_controls(state)
+    corruption, severity, path = noise_controls()
     noise = lab.corruptions()[corruption]
     rows = find_rows(state, corruption, severity, path)
     gap(state, rows, severity, noise, top)
     reliability(state, corruption, severity, noise)
     st.caption(
-        f"Losses and their derivatives on {SAMPLES} validation images, reliability on {lab.sample(state.data).note}."
+        f"Losses and their derivatives on {SAMPLES} validation images of {state.data}, reliability on "
+        f"{lab.sample(state.data).note}."
     )
 
 

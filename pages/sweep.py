@@ -122,10 +122,9 @@ def choose_point(table: pd.DataFrame, labels: Mapping[str, str], most: int) -> t
     return line, keep, number if lab.sweep_methods()[line].ensemble else 1
 
 
-def take_along(state: Session, found: Any, layers: tuple[int, ...], chosen: tuple[str, int, int]) -> None:
+def take_along(state: Session, found: Any, chosen: tuple[str, int, int]) -> None:
     """The chosen point's figures beside the unpruned model's, and its masks on the way to What if."""
-    method, keep, members = chosen
-    points = [p for p in found.points if (p.method, p.layers, p.keep, p.members) == (method, layers, keep, members)]
+    points = [p for p in found.points if (p.method, p.keep, p.members) == chosen]
     singles = [p for p in found.points if p.method == "single"]
     now, before = mean_of(points), mean_of(singles)
     shown = {name: card for name, card in cards.ALL.items() if name in now}
@@ -205,7 +204,7 @@ def charts(
 ) -> None:
     title = f"{METRICS[metric].label} ({METRICS[metric].better} is better)"
     ensembles = [name for name in labels if lab.sweep_methods()[name].ensemble]
-    heads, many = st.columns(2, gap="medium")
+    heads, many = widgets.side_by_side()
     with heads:
         members = st.session_state["members"]
         plural = "s" if members > 1 else ""
@@ -280,45 +279,45 @@ def page() -> None:
         st.info("The first points are on their way.", icon=":material/hourglass_top:")
         return
     most = max(state.plan.shape)
-    lines = {name: lines_of(found.summary(name), layers, most) for name in FIGURES}
-    lines = {name: table for name, table in lines.items() if len(table)}
+    here = lab.sweep_so_far([[point for point in found.points if point.layers in ((), layers)]])
     with controls:
-        metric = widgets.pick(
-            "Metric",
-            list(lines),
-            "metric",
-            "auroc_near" if "auroc_near" in lines else "accuracy",
-            format_func=lambda name: METRICS[name].label,
-            width=200,
-            help="  \n".join(f"**{METRICS[n].label}**: {METRICS[n].help}" for n in lines),
-        )
-    base = baselines(found)
+        metric = pick_metric(here.defined(FIGURES))
+    means = {name: here.summary(name) for name in (metric, "accuracy")}
+    lines = {name: lines_of(table, most) for name, table in means.items()}
+    base = {name: value for name, table in means.items() if (value := baseline(table)) is not None}
     with top:
         answer(lines[metric], lines["accuracy"], metric, labels, base, most)
     with controls:
         chosen = choose_point(lines[metric], labels, most)
     charts(lines[metric], labels, metric, base, chosen, most)
-    take_along(state, found, layers, chosen)
+    take_along(state, here, chosen)
     notes(found)
 
 
 Baselines = Mapping[str, tuple[float, float]]
 
 
-def baselines(found: Any) -> Baselines:
-    """Mean and standard deviation of each figure of the unpruned model, where it is defined."""
-    out = {}
-    for name in FIGURES:
-        rows = found.summary(name)
-        rows = rows[rows["method"] == "single"]
-        if len(rows):
-            out[name] = float(rows["mean"].iloc[0]), float(rows["std"].iloc[0])
-    return out
+def pick_metric(defined: list[str]) -> str:
+    return widgets.pick(
+        "Metric",
+        defined,
+        "metric",
+        "auroc_near" if "auroc_near" in defined else "accuracy",
+        format_func=lambda name: METRICS[name].label,
+        width=200,
+        help="  \n".join(f"**{METRICS[name].label}**: {METRICS[name].help}" for name in defined),
+    )
 
 
-def lines_of(summary: pd.DataFrame, layers: tuple[int, ...], most: int) -> pd.DataFrame:
-    """The points of one set of layers."""
-    table = summary[[found == layers for found in summary["layers"]]]
+def baseline(means: pd.DataFrame) -> tuple[float, float] | None:
+    """Mean and standard deviation of the unpruned model, where the figure is defined for it."""
+    rows = means[means["method"] == "single"]
+    return (float(rows["mean"].iloc[0]), float(rows["std"].iloc[0])) if len(rows) else None
+
+
+def lines_of(means: pd.DataFrame, most: int) -> pd.DataFrame:
+    """The pruned points."""
+    table = means[means["method"] != "single"]
     return table.assign(pruned=most - table["keep"]).reset_index(drop=True)
 
 

@@ -22,7 +22,7 @@ def sweep_figure(
     title: str,
     baseline: tuple[float, float] | None = None,
     chosen: tuple[str, int, int] | None = None,
-    height: int = 400,
+    height: int = 430,
 ) -> go.Figure:
     """One line a method; a band of one standard deviation over repeats where there are several.
 
@@ -86,7 +86,7 @@ def _add_ring(fig: go.Figure, table: pd.DataFrame, x: str, chosen: tuple[str, in
     keys = zip(table["method"], table["keep"], table["members"], strict=True)
     here = table[[key == chosen for key in keys]]
     fig.add_trace(
-        go.Scatter(x=here[x], y=here["mean"], mode="markers", name="chosen", hoverinfo="skip",
+        go.Scatter(x=here[x], y=here["mean"], mode="markers", name="chosen", hoverinfo="skip", showlegend=False,
                    marker={"size": 18, "symbol": "circle-open", "color": GREY, "line": {"width": 3}})
     )  # fmt: skip
 

@@ -53,7 +53,7 @@ def noise_study(
     severities: Sequence[int],
     *,
     n: int,
-    keeps: Sequence[int] | None = None,
+    keeps: Sequence[int | None] | None = None,
     publish: Callable[[list[NoiseGap]], None] | None = None,
     progress: Progress | None = None,
     cancel: threading.Event | None = None,

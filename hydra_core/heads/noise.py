@@ -246,7 +246,7 @@ def compare_sides(
     *,
     corruption: str = "",
     severity: int = 0,
-    keeps: Sequence[int] | None = None,
+    keeps: Sequence[int | None] | None = None,
 ) -> list[NoiseGap]:
     """One row a mask, from two sides measured on the same samples in the same order.
 

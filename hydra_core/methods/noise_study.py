@@ -80,7 +80,7 @@ def noise_study(
     corruptions: Sequence[str],
     severities: Sequence[int] = SEVERITIES,
     *,
-    keeps: Sequence[int] | None = None,
+    keeps: Sequence[int | None] | None = None,
     seed: int = 0,
     remember: Remember | None = None,
     publish: Callable[[list[NoiseGap]], None] | None = None,

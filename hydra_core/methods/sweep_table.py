@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,11 +69,12 @@ class Sweep:
         """One row a point: method, layers ("4 5"), keep, members, model, seed, every metric, costs, masks."""
         rows = []
         for point in self.points:
-            row = asdict(point) | {"layers": " ".join(map(str, point.layers)), "masks": " ".join(point.masks)}
-            metrics = {name: row["values"].get(name) for name in METRICS}
-            del row["values"]
-            masks = row.pop("masks")
-            rows.append(row | metrics | {"masks": masks})
+            facts = {k: v for k, v in vars(point).items() if k not in ("layers", "values", "masks")}
+            metrics = {name: point.values.get(name) for name in METRICS}
+            rows.append(
+                {"method": point.method, "layers": " ".join(map(str, point.layers))} | facts | metrics
+                | {"masks": " ".join(point.masks)}
+            )  # fmt: skip
         return pd.DataFrame(rows)
 
     def to_csv(self, path: str | Path | None = None) -> str:
@@ -98,6 +99,10 @@ class Sweep:
             return cls(tuple(map(Point.from_json, data["points"])), data["provenance"])
         except (ValueError, TypeError, KeyError) as error:
             raise DataError("This is not a sweep", expected="what Sweep.to_json wrote", got=repr(text[:60])) from error
+
+    def defined(self, metrics: Iterable[str]) -> list[str]:
+        """Those of the metrics that are defined for some pruned point."""
+        return [m for m in metrics if any(p.values.get(m) is not None for p in self.points if p.method != SINGLE)]
 
     def summary(self, metric: str) -> pd.DataFrame:
         """Mean and spread of one metric over repeats.
