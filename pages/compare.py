@@ -13,8 +13,8 @@ from app.charts.compare import Value, pareto_figure, reliability_multiples, spre
 from app.session import Session
 from hydra_core.metrics import METRICS, OOD_SCORES
 
-QUICK = ("single", "deep_ensemble", "mc_dropout", "taylor", "circ_avg", "hydra_taylor", "hydra_circ", "hydra_random",
-         "temperature(single)")  # fmt: skip
+QUICK = ("single", "mcm", "vilu", "deep_ensemble", "mc_dropout", "taylor", "circ_avg", "hydra_taylor", "hydra_circ",
+         "hydra_random", "temperature(single)")  # fmt: skip
 OOD_FIGURES = ("auroc_near", "auroc_far", "auroc", "aupr", "fpr95")
 COSTS = {"parameter_ratio": "Parameters", "mac_ratio": "Multiply-adds", "latency_ratio": "Latency"}
 COST_HELP = {
@@ -48,9 +48,10 @@ def find_table(state: Session) -> Any | None:
 
 def measure_now(state: Session) -> Any | None:
     """Which rows, on which split; the table when it is there."""
-    labels = lab.row_names()
+    labels = lab.row_names(state.model)
+    zero_shot = lab.is_zero_shot(state.model)  # other rows, so another widget
     rows = st.multiselect("Rows", list(labels), [n for n in QUICK if n in labels], format_func=labels.get,
-                          key="compare/rows")  # fmt: skip
+                          key=f"compare/rows{'/zero-shot' * zero_shot}")  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="bottom"):
         split = st.segmented_control("Measure on", ["val", "test"], default="val", required=True, key="compare/split",
                                      format_func={"val": "validation", "test": "test"}.get,
@@ -80,12 +81,11 @@ def answer(table: Any) -> None:
     if not {"single", "hydra_circ"} <= rows.keys():
         return
     single, hydra = rows["single"], rows["hydra_circ"]
-    gain = {m: METRICS[m].improves(hydra.values[m], single.values[m]) for m in ("auroc", "ece")}
-    words = {True: "better", False: "not better"}
+    words = {m: _verdict(m, Value.of(hydra, m), Value.of(single, m)) for m in ("auroc", "ece")}
     text = (
         f"**Hydra (Circ)** finds unknown samples with AUROC **{hydra.values['auroc']:.3f}** (one model: "
-        f"{single.values['auroc']:.3f}, {words[gain['auroc']]}) and has a calibration error of "
-        f"**{hydra.values['ece']:.3f}** ({single.values['ece']:.3f}, {words[gain['ece']]}), at "
+        f"{single.values['auroc']:.3f}, {words['auroc']}) and has a calibration error of "
+        f"**{hydra.values['ece']:.3f}** ({single.values['ece']:.3f}, {words['ece']}), at "
         f"**{hydra.costs['mac_ratio']:.2f} x** the multiply-adds."
     )
     if "deep_ensemble" in rows:
@@ -95,6 +95,27 @@ def answer(table: Any) -> None:
             f"{deep.costs['mac_ratio']:.2f} x."
         )
     st.markdown(text)
+
+
+def _verdict(metric: str, mine: Value, other: Value) -> str:
+    """Better or worse; and whether that is less than seeds differ among themselves."""
+    if mine.mean is None or other.mean is None:
+        return "not measured"
+    word = "better" if METRICS[metric].improves(mine.mean, other.mean) else "not better"
+    spread = max(mine.std or 0.0, other.std or 0.0)
+    return f"{word}, by less than seeds differ" if abs(mine.mean - other.mean) < spread else word
+
+
+def once(rows: list[Any], metric: str) -> str:
+    """What rows that were measured once are to be compared with, where others are means over models."""
+    single = next((row for row in rows if row.name == "single"), None)
+    value = single.first.get(metric) if single is not None and single.repeats > 1 else None
+    if value is None:
+        return ""
+    return (
+        f" Rows without a spread over seeds were measured once; trained ones start from the first model, where Single "
+        f"has {METRICS[metric].label} {value:.3f}."
+    )
 
 
 def scores_of(rows: list[Any]) -> list[str]:
@@ -156,7 +177,7 @@ def show_rows(table: Any, score: str) -> None:
                                 format_func=lambda name: VIEWS[name][0])  # fmt: skip
     plain, better, helps = columns(table, view, score)
     config: dict[str, Any] = {name: st.column_config.NumberColumn(help=text) for name, text in helps.items()}
-    config["Row"] = st.column_config.TextColumn(pinned=True, width=250)
+    config["Row"] = st.column_config.TextColumn(pinned=True, width=215)
     st.dataframe(marked(plain, better), hide_index=True, key="table/comparison", column_config=config,
                  height=min(38 + 35 * len(plain), 880))  # fmt: skip
     with st.container(horizontal=True):
@@ -202,12 +223,12 @@ def pictures(table: Any, rows: list[Any], score: str) -> None:
         widgets.show_figure(figure, "pareto", f"{label} against multiply-adds of {len(rows)} rows")
         st.caption("The area of a mark is the number of parameters, a bar the standard deviation over seeds, an open "
                    "mark a row with its logits scaled afterwards. The dotted line joins the rows that no other beats "
-                   "in both.")  # fmt: skip
+                   f"in both.{once(rows, metric) if own else ''}")  # fmt: skip
     with spread:
         figure = spread_figure(rows, {f"{label} ({better} is better)": values}, better=better)
         widgets.show_figure(figure, "spread", f"{label} of each row with its intervals")
         st.caption("Thick: one standard deviation over seeds or draws. Thin: 95 % bootstrap interval over the test "
-                   "samples, of the first seed. Dotted: one model.")  # fmt: skip
+                   f"samples, of the first seed. Dotted: one model.{once(rows, metric) if own else ''}")  # fmt: skip
     with sets:
         by_set = {
             f"{where} ({table.provenance.get('shifts', {}).get(where, 'other')})": [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from textwrap import wrap
 from typing import Any
 
 import plotly.graph_objects as go
@@ -22,7 +23,8 @@ FAMILIES = (
     ("other ensembles in one network", GREEN, "triangle-up"),
 )
 PRUNED = ("taylor", "magnitude", "circ_avg", "circ_acc", "circ_auroc")
-NAMED = ("single", "deep_ensemble", "hydra_circ")  # labelled in the picture whether on the front or not
+# labelled in the picture beside the best row; where the label stands, so that the three never meet
+NAMED = {"single": "bottom center", "deep_ensemble": "top center", "hydra_circ": "bottom right"}
 
 
 def family_of(name: str) -> int:
@@ -105,7 +107,7 @@ def pareto_figure(
     for family, (name, colour, symbol) in enumerate(FAMILIES):
         members = [(row, value) for row, value in shown if family_of(row.name) == family]
         if members:
-            fig.add_trace(_bubbles(members, name, colour, symbol, front))
+            fig.add_trace(_bubbles(members, name, colour, symbol, front[-1]))
     finish(fig, height=460, x="multiply-adds / single", y=f"{label} ({better} is better)")
     fig.update_xaxes(type="log", tickvals=[1, 1.5, 2, 3, 5, 8], ticktext=["1x", "1.5x", "2x", "3x", "5x", "8x"])
     fig.update_layout(margin_t=70)
@@ -113,9 +115,9 @@ def pareto_figure(
 
 
 def _bubbles(
-    members: Sequence[tuple[Any, Value]], name: str, colour: str, symbol: str, front: Sequence[tuple[float, float]]
+    members: Sequence[tuple[Any, Value]], name: str, colour: str, symbol: str, best: tuple[float, float]
 ) -> go.Scatter:
-    named = [row.name in NAMED or (row.costs["mac_ratio"], value.mean) in front for row, value in members]
+    named = [row.name in NAMED or (row.costs["mac_ratio"], value.mean) == best for row, value in members]
     text = [row.label if shown else "" for (row, _), shown in zip(members, named, strict=True)]
     hollow = [f"{symbol}-open" if "(" in row.name and row.name.endswith(")") else symbol for row, _ in members]
     spread = [value.std for _, value in members]
@@ -126,7 +128,7 @@ def _bubbles(
         mode="markers+text",
         name=name,
         text=text,
-        textposition="top center",
+        textposition=[NAMED.get(row.name, "top right") for row, _ in members],
         textfont={"size": 11},
         hovertext=[f"{row.label}<br>{row.costs['parameter_ratio']:.2f} x parameters" for row, _ in members],
         hovertemplate="%{hovertext}<br>%{x:.2f} x multiply-adds, %{y:.4f}<extra></extra>",
@@ -201,10 +203,11 @@ def _dots(labels: Sequence[str], values: Sequence[Value], colours: Sequence[str]
 
 
 def reliability_multiples(rows: Sequence[Any], *, columns: int = 4) -> go.Figure:
-    """A small reliability diagram a row; empty bins are empty."""
+    """A small reliability diagram a row, with the ECE of these very bars; empty bins are empty."""
     lines = -(-len(rows) // columns)
-    titles = [f"{row.label}<br>ECE {row.values['ece']:.3f}" for row in rows]
-    gap = 70 / (80 + 210 * lines)  # room for a title of two lines, whatever the number of lines
+    titles = ["<br>".join([*wrap(row.label, 19), f"ECE {row.first.get('ece', row.values['ece']):.3f}"]) for row in rows]
+    height = 80 + 240 * lines
+    gap = 84 / height  # room for a title of four lines, whatever the number of lines
     fig = make_subplots(rows=lines, cols=columns, subplot_titles=titles, shared_xaxes=True, shared_yaxes=True,
                         horizontal_spacing=0.03, vertical_spacing=gap if lines > 1 else 0)  # fmt: skip
     for at, row in enumerate(rows):
@@ -217,9 +220,9 @@ def reliability_multiples(rows: Sequence[Any], *, columns: int = 4) -> go.Figure
         fig.add_trace(bar, **where)
         line = {"color": VERMILION, "dash": "dash", "width": 1}
         fig.add_trace(go.Scatter(x=[0, 1], y=[0, 1], mode="lines", line=line, hoverinfo="skip"), **where)
-    finish(fig, height=80 + 210 * lines, legend=False)
-    fig.update_layout(margin_t=44)
-    fig.update_annotations(font_size=12)
+    finish(fig, height=height, legend=False)
+    fig.update_layout(margin_t=64)
+    fig.update_annotations(font_size=11)
     fig.update_xaxes(range=[0, 1])
     fig.update_yaxes(range=[0, 1])
     return fig

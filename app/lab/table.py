@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from app.cache import digest
 from app.lab import store
 from app.lab.sources import Split, data, model
+from app.lab.zero_shot import is_zero_shot, zero_shot_row_names
 from hydra_core.progress import Progress
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def comparison(
     from hydra_core.methods.detection import FEATURE_SCORES, LOGIT_SCORES
 
     view, bundle = model(model_name), data(data_name)
-    replicas = [v for v in demo_models() if v.name != view.name] if model_name.startswith("demo/") else []
+    seeds = demo_models()
+    replicas = [v for v in seeds if v.name != view.name] if view.name in {v.name for v in seeds} else []
     also = (*LOGIT_SCORES, *(FEATURE_SCORES if features else ()))
     work = lambda: compare(  # noqa: E731
         view, bundle, rows, split=split, replicas=replicas, bootstrap=100, also=also, progress=progress, cancel=cancel
@@ -60,11 +62,12 @@ def comparison(
     return store.results.get(key, lambda: store.infer(work))
 
 
-def row_names() -> dict[str, str]:
-    """Rows that can be compared: name -> label."""
+def row_names(model_name: str) -> dict[str, str]:
+    """Rows that can be compared on a model: name -> label."""
     from hydra_core.methods.registry import DEFAULT_ROWS, parse_row
 
-    labels = {name: parse_row(name) for name in DEFAULT_ROWS}
+    names = zero_shot_row_names() if is_zero_shot(model_name) else DEFAULT_ROWS
+    labels = {name: parse_row(name) for name in names}
     return {
         name: f"{row.label} + {scaling} scaling" if scaling else row.label for name, (row, scaling) in labels.items()
     }

@@ -6,7 +6,7 @@ import types
 import pandas as pd
 
 from app import lab
-from app.charts.compare import front_of
+from app.charts.compare import Value, front_of
 from app.registry import page
 from hydra_core.methods.table import Comparison, RowResult
 from tests.app.test_pages import settle, visit
@@ -86,8 +86,23 @@ def test_the_stored_table_answers_and_its_score_can_be_picked():
 
 
 def test_a_link_restores_score_columns_and_figure():
-    at = visit("compare", score="knn", view="calibration", quality="ece")
+    at = visit("compare", score="k-nearest neighbours", view="Calibration", quality="ECE")
     assert not at.exception
     assert at.selectbox(key="score").value == "knn"
     assert "Brier" in at.dataframe[0].value.columns
     assert at.segmented_control(key="quality").value == "ece"
+
+
+def test_the_answer_owns_up_to_differences_smaller_than_seeds():
+    verdict = functions()._verdict
+    assert verdict("auroc", Value(0.91, 0.02), Value(0.90, 0.01)) == "better, by less than seeds differ"
+    assert verdict("auroc", Value(0.95, 0.02), Value(0.90, 0.01)) == "better"
+    assert verdict("ece", Value(0.03), Value(0.02)) == "not better"
+    assert verdict("auroc", Value(None), Value(0.9)) == "not measured"
+
+
+def test_single_repeats_are_told_what_to_be_compared_with():
+    single = RowResult("single", "Single", repeats=3, first={"auroc": 0.916})
+    assert "AUROC 0.916" in functions().once([single], "auroc")
+    assert functions().once([RowResult("single", "Single", repeats=1, first={"auroc": 0.9})], "auroc") == ""
+    assert functions().once([], "auroc") == ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.charts.compare import FAMILIES, Value, family_of, pareto_figure, spread_figure
+from app.charts.compare import FAMILIES, Value, family_of, pareto_figure, reliability_multiples, spread_figure
 from hydra_core.methods.registry import DEFAULT_ROWS
 from hydra_core.methods.table import RowResult
 
@@ -44,7 +44,7 @@ def test_pareto_draws_bubbles_by_area_with_spread_and_leaves_out_what_is_missing
     assert (list(hydra.x), list(hydra.y), list(hydra.text)) == ([1.2], [0.9], ["Hydra_Circ"])
     assert list(hydra.error_y.array) == [0.01]
     assert hydra.marker.size[0] == pytest.approx(11 * 2)  # four times the parameters, twice the width
-    assert list(bubbles["one pruned model"].text) == [""]  # neither on the front nor one of the three
+    assert list(bubbles["one pruned model"].text) == [""]  # neither the best nor one of the three
     values = [Value(None), Value(0.5), Value(0.6)]
     shown = pareto_figure(ROWS, "auroc", "AUROC", better="high", values=values)
     assert sum(len(trace.x) for trace in shown.data[1:]) == 2
@@ -65,3 +65,11 @@ def test_each_set_gets_a_plot_of_its_own():
     figure = spread_figure(ROWS, columns, better="high")
     assert [note.text for note in figure.layout.annotations] == ["sandal", "mnist", "photos"]
     assert {trace.xaxis for trace in figure.data} == {"x", "x2", "x3"}
+
+
+def test_the_ece_in_a_title_is_that_of_the_bars_drawn():
+    bars = {"edges": [0, 0.5, 1], "accuracy": [None, 0.8], "confidence": [None, 0.9], "count": [0, 10]}
+    one = row("single", 0.8, reliability=bars, first={"ece": 0.1})  # the table's 0.02 is a mean over seeds
+    figure = reliability_multiples([one])
+    assert figure.layout.annotations[0].text.endswith("ECE 0.100")
+    assert list(figure.data[0].y) == [None, 0.8]
