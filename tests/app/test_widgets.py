@@ -114,3 +114,70 @@ def test_failed_work_becomes_a_box():
     at = AppTest.from_function(failing_page).run()
     assert not at.exception
     assert "Add another." in at.error[0].value
+
+
+def parts_page():
+    import time
+
+    import streamlit as st
+
+    from app.widgets import parts_of, start
+
+    def work(job):
+        for i in range(3):
+            job.publish(i)
+            while not (st_gates["open"] > i or job.cancel.is_set()):
+                time.sleep(0.01)
+            job.progress(i / 3, "working")
+        return "ready"
+
+    st_gates = st.session_state["gates"]
+    job = start("parts", work, "Counting")
+    st.write(f"parts: {parts_of(job, patience=0.3)}, {job.state}")
+
+
+def test_parts_are_drawn_as_they_come_and_stay_when_work_is_cancelled():
+    at = AppTest.from_function(parts_page)
+    at.session_state["gates"] = gates = {"open": 0}
+    at.run()
+    assert at.markdown[0].value == "parts: [0], running"
+    assert [button.label for button in at.button] == ["Cancel"]
+    gates["open"] = 2
+    job = at.session_state["hydra/jobs"].get("parts")
+    while len(job.partial) < 3:
+        job.wait(0.01)
+    assert at.run().markdown[0].value == "parts: [0, 1, 2], running"
+    at.button(key="job/parts/stop").click().run()
+    assert job.wait(5)
+    at.run()
+    assert at.markdown[0].value == "parts: [0, 1, 2], cancelled"
+    gates["open"] = 3
+    at.button(key="job/parts/again").click().run()
+    at.session_state["hydra/jobs"].get("parts").wait(5)
+    assert at.run().markdown[0].value == "parts: [0, 1, 2], done"
+    assert not at.button
+
+
+def pick_page():
+    import streamlit as st
+
+    from app.widgets import pick
+
+    options = st.session_state.get("options", ["one", "two", "three"])
+    st.write(f"chosen: {pick('Number', options, 'number', options[-1], format_func=str.upper)}")
+
+
+@pytest.mark.parametrize(("asked", "chosen"), [("two", "two"), ("TWO", "two"), ("four", "three"), (None, "three")])
+def test_a_pick_comes_from_the_address_by_name_or_label_and_stands_in_it(asked, chosen):
+    at = AppTest.from_function(pick_page)
+    if asked:
+        at.query_params["number"] = asked
+    at.run()
+    assert at.markdown[0].value == f"chosen: {chosen}"
+    assert at.query_params["number"] in (chosen, [chosen])
+    at.selectbox(key="number").set_value("one").run()
+    assert at.query_params["number"] in ("one", ["one"])
+    at.session_state["options"] = ["two", "three"]
+    assert at.run().markdown[0].value == "chosen: three"
+    at.session_state["options"] = ["three", "four"]
+    assert at.run().markdown[0].value == "chosen: three"  # still there: it stays
