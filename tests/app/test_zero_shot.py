@@ -225,3 +225,23 @@ def test_the_other_pages_work_on_the_demo_clip(page):
     assert not at.exception
     assert not at.error
     assert at.session_state["hydra/session"].model == MODEL
+
+
+def test_compare_offers_the_rows_of_zero_shot_models():
+    from hydra_core.methods.zero_shot_rows import ZERO_SHOT_ROWS
+
+    assert tuple(lab.row_names(MODEL)) == ZERO_SHOT_ROWS
+    assert not {"mcm", "vilu"} & set(lab.row_names("demo/fashion-vit"))
+    at = AppTest.from_file(str(ROOT / "app" / "main.py"), default_timeout=300)
+    at.query_params["model"] = MODEL
+    settle(at.switch_page("../pages/compare.py").run())
+    assert not at.exception
+    assert not at.error
+    rows = at.multiselect(key="compare/rows/zero-shot")
+    rows.set_value(["single", "mcm"]).run()
+    settle(at.button(key="compare/go").click().run())
+    assert not at.exception
+    assert not at.error
+    table = lab.comparison(MODEL, DATA, ["single", "mcm"])
+    assert [row.repeats for row in table.rows] == [1, 1], "the demo ViTs are no seeds of the CLIP"
+    assert table["mcm"].values["auroc"] != table["single"].values["auroc"]
