@@ -19,21 +19,23 @@ def memory(model_name: str, data_name: str, options: Options | None = None) -> E
     """What an evaluation of a model on the sample of some data takes, beside what is free now."""
     from hydra_core.data.checkpoints import free_memory
 
-    return replace(estimate_of(model_name, sample(data_name, options)), free=free_memory())
+    chosen = sample(data_name, options)
+    key = digest("memory", model_name, chosen.key)
+    found = store.results.get(key, lambda: store.infer(lambda: estimate_of(model_name, chosen)))
+    return replace(found, free=free_memory())
 
 
 def estimate_of(model_name: str, chosen: Sample) -> Estimate:
-    """The same for a sample, measured on its longest text or first image."""
+    """The same for a sample, measured on its longest text or first image; for the inference thread only.
 
-    def compute() -> Estimate:
-        from hydra_core.memory import estimate
+    Not cached: the inference thread must never wait for a value that another thread has it compute.
+    """
+    from hydra_core.memory import estimate
 
-        view = model(model_name)
-        total = sum(map(len, chosen.sets.values()))
-        one = view.inputs(_heaviest(list(chosen.sets.values())))
-        return estimate(view, total, one=one, masks=2, budget_mb=store.EVALUATOR_BUDGET_MB)
-
-    return store.results.get(digest("memory", model_name, chosen.key), lambda: store.infer(compute))
+    view = model(model_name)
+    one = view.inputs(_heaviest(list(chosen.sets.values())))
+    total = sum(map(len, chosen.sets.values()))
+    return estimate(view, total, one=one, masks=2, budget_mb=store.EVALUATOR_BUDGET_MB)
 
 
 def _heaviest(sets: list[SampleSet]) -> SampleSet:
