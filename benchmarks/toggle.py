@@ -13,19 +13,21 @@ from hydra_core.fusion.evaluator import MaskEvaluator
 from hydra_core.heads.mask import HeadMask
 from hydra_core.models.load import load_model
 
-LIMITS = {"last": 0.10, "first": 0.80}  # of a full forward
+LIMITS = {"last": 0.05, "first": 0.70}  # of a full forward
 
 
 def run() -> Iterator[Row]:
     view, data = load_model("demo/fashion-vit"), load_data("demo/fashion")
-    x = view.inputs(data.val.sample(500), *(part.sample(250) for part in data.ood_val.values()))
+    x = view.inputs(data.val.sample(500))
     for name, layer in (("last", len(view.shape) - 1), ("first", 0)):
         evaluator = MaskEvaluator(view, x, budget_mb=384)  # as the dashboard's
         full = HeadMask.full(view.shape)
         evaluator.logits(full)
         # a new head every time: an answer that is there already is no toggle
         masks = cycle([full.prune(layer, head) for head in range(view.shape[layer])])
-        value, ours, other = ratio(partial(_toggle, evaluator, masks), partial(hooked, view, x, [next(masks)]))
+        value, ours, other = ratio(
+            partial(_toggle, evaluator, masks), partial(hooked, view, x, [next(masks)]), repeats=3
+        )
         detail = f"{ours:.3f} s against {other:.3f} s, {len(x)} images"
         yield Row(f"a toggle in the {name} layer of the demo / one hooked forward", value, LIMITS[name], detail)
 
