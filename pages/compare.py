@@ -16,6 +16,7 @@ from hydra_core.metrics import METRICS, OOD_SCORES
 QUICK = ("single", "mcm", "vilu", "deep_ensemble", "mc_dropout", "taylor", "circ_avg", "hydra_taylor", "hydra_circ",
          "hydra_random", "temperature(single)")  # fmt: skip
 OOD_FIGURES = ("auroc_near", "auroc_far", "auroc", "aupr", "fpr95")
+BY_SCORE = ("auroc", "aupr", "fpr95")  # figures that depend on the OOD score
 COSTS = {"parameter_ratio": "Parameters", "mac_ratio": "Multiply-adds", "latency_ratio": "Latency"}
 COST_HELP = {
     "parameter_ratio": "Weights, as a ratio to one model.",
@@ -177,7 +178,7 @@ def show_rows(table: Any, score: str) -> None:
                                 format_func=lambda name: VIEWS[name][0])  # fmt: skip
     plain, better, helps = columns(table, view, score)
     config: dict[str, Any] = {name: st.column_config.NumberColumn(help=text) for name, text in helps.items()}
-    config["Row"] = st.column_config.TextColumn(pinned=True, width=215)
+    config["Row"] = st.column_config.TextColumn(pinned=True, width=245)
     st.dataframe(marked(plain, better), hide_index=True, key="table/comparison", column_config=config,
                  height=min(38 + 35 * len(plain), 880))  # fmt: skip
     with st.container(horizontal=True):
@@ -217,18 +218,19 @@ def pictures(table: Any, rows: list[Any], score: str) -> None:
     label, better = METRICS[metric].label, METRICS[metric].better
     own = score == table.ood_score
     values = [Value.of(row, metric, None if own else score) for row in rows]
+    note = once(rows, metric) if own or not metric.startswith(BY_SCORE) else ""
     cost, spread, sets, reliability = st.tabs(["Cost and quality", "Spread", "Each OOD set", "Calibration"])
     with cost:
         figure = pareto_figure(rows, metric, label, better=better, values=values)
         widgets.show_figure(figure, "pareto", f"{label} against multiply-adds of {len(rows)} rows")
         st.caption("The area of a mark is the number of parameters, a bar the standard deviation over seeds, an open "
                    "mark a row with its logits scaled afterwards. The dotted line joins the rows that no other beats "
-                   f"in both.{once(rows, metric) if own else ''}")  # fmt: skip
+                   f"in both.{note}")  # fmt: skip
     with spread:
         figure = spread_figure(rows, {f"{label} ({better} is better)": values}, better=better)
         widgets.show_figure(figure, "spread", f"{label} of each row with its intervals")
         st.caption("Thick: one standard deviation over seeds or draws. Thin: 95 % bootstrap interval over the test "
-                   f"samples, of the first seed. Dotted: one model.{once(rows, metric) if own else ''}")  # fmt: skip
+                   f"samples, of the first seed. Dotted: one model.{note}")  # fmt: skip
     with sets:
         by_set = {
             f"{where} ({table.provenance.get('shifts', {}).get(where, 'other')})": [
