@@ -49,7 +49,7 @@ def room(state: Session, head: Head) -> None:
     with answer:
         alone(state, head, before, after)
     with st.container(horizontal=True, gap="medium"):  # side by side where there is room
-        with st.container(width=620):
+        with st.container(width=580):
             at, name = sample_controls(state, tops)
             look(state, head, at, name)
         with st.container(width="stretch"):
@@ -92,9 +92,9 @@ def standing(state: Session, head: Head) -> None:
     number = st.column_config.NumberColumn
     columns = {name: number(format="%.4g") for name in ("Score", "Low", "High")} | {"Rank": number(width="small")}
     widgets.show_table(table.dropna(axis=1, how="all"), f"head-{text_of(head)}-ranks", column_config=columns,
-                       column_order=("Criterion", "Rank", "Score", "Low", "High"))  # fmt: skip
+                       column_order=("Criterion", "Rank", "Score"))  # fmt: skip
     if len(table):
-        st.caption(f"Of {table['Of'].iloc[0]} heads. Low and High: 95 % bootstrap interval, where there is one.")
+        st.caption(f"Of {table['Of'].iloc[0]} heads. The CSV holds 95 % bootstrap intervals, where there are some.")
     missing = lab.missing_criteria(state.model, state.data)
     key = digest("all criteria", state.model, state.data)
     if missing and st.session_state.get("room/all") != key:
@@ -205,7 +205,7 @@ def moved(state: Session, head: Head, tops: list[lab.Moved]) -> None:
             for i, row in enumerate(tops):
                 one = lab.find_sample(lab.sample(state.data), row.id)
                 kind = row.set or row.label
-                st.image(one.inputs[0], caption=f"top {i + 1}: {kind}", width=112, alt=f"{kind}, {row.id}")
+                st.image(one.inputs[0], caption=f"top {i + 1}: {kind}", width=100, alt=f"{kind}, {row.id}")
     table = pd.DataFrame([_line(state, row) for row in tops])
     widgets.show_table(table, f"head-{text_of(head)}-samples", column_config=SAMPLE_COLUMNS)
 

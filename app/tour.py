@@ -27,6 +27,9 @@ from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.progress import Progress, step_of
 
 KEEPS = (8, 6, 4, 2, 1)
+# rows of the last picture: enough to see the families, few enough to read
+PICTURED = ("single", "deep_ensemble", "mc_dropout", "taylor", "circ_avg", "hydra_taylor", "hydra_circ",
+            "hydra_circ_tuned", "hydra_random")  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +247,7 @@ def _differ(progress: Progress | None, cancel: threading.Event | None) -> Scene:
     report = lab.report(model(), data(), plan, progress=progress, cancel=cancel)
     everywhere = sum(all(mask[l, h] for mask in plan) for l, heads in enumerate(plan.shape) for h in range(heads))
     notice = (
-        f"All {len(plan)} members keep the same heads up to layer {plan.shared_layers - 1}; **{everywhere} of "
+        f"The {len(plan)} members keep the same heads up to layer {plan.shared_layers - 1}; **{everywhere} of "
         f"{plan[0].total}** heads are kept by everyone. In the layers that differ the mean Jaccard overlap of two "
         f"members is **{overlap(plan):.2f}**. They predict different classes for **{report.disagreement:.1%}** of the "
         "known samples: an ensemble of copies that never disagreed would know no more than one of them."
@@ -262,7 +265,7 @@ def _fuse(progress: Progress | None, cancel: threading.Event | None) -> Scene:
         f"A deep ensemble of {len(plan)} costs {deep[1]:.0f} times one model. Fused, the Hydra needs "
         f"**{apart[1]:.2f}** times the multiply-adds, and **{trunk[1]:.2f}** times with the {plan.shared_layers} "
         f"common layers run once, at {trunk[0]:.2f} times the parameters. Attention is only part of a layer: the MLPs "
-        "run for every member, so pruning alone cannot make three members as cheap as one."
+        "run for every member, so pruning alone cannot make several members as cheap as one."
     )
     alt = "Parameters and multiply-adds of one model, a deep ensemble and the fused Hydra"
     return Scene(cost_bars(ratios), alt, notice, _settings(plan))
@@ -273,7 +276,7 @@ def _result(progress: Progress | None, cancel: threading.Event | None) -> Scene:
     if table is None:  # retrained weights: measure the rows that need no training of their own
         names = ("single", "deep_ensemble", "hydra_circ", "hydra_random")
         table = lab.comparison(model(), data(), names, progress=progress, cancel=cancel)
-    rows = [row for row in table.rows if row.measured]
+    rows = [row for row in table.rows if row.measured and row.name in PICTURED]
     figure = pareto_figure(rows, "auroc", "AUROC, mean over OOD sets", better="high")
     split = table.provenance["data"]["split"]
     notice = f"{verdict(table)} Measured on the {split} split" + (", which chose nothing." if split == "test" else ".")
@@ -291,11 +294,17 @@ def verdict(table: Any) -> str:
         unsure = ", within the spread over seeds" if abs(gain) <= spread else ""
         return f"{circ.values[metric]:.3f} against {other.values[metric]:.3f} ({word}{unsure})"
 
+    tuned = next((row for row in table.rows if row.name == "hydra_circ_tuned" and row.measured), None)
+    trained = (
+        f" {tuned.label}: AUROC {tuned.values['auroc']:.3f}, ECE {tuned.values['ece']:.3f}."
+        if tuned is not None
+        else ""
+    )
     return (
         f"**Hydra (Circ)** beside one model: AUROC {against(single, 'auroc', 'high')}, ECE "
         f"{against(single, 'ece', 'low')}, at {circ.costs['mac_ratio']:.2f} times the multiply-adds. Beside **Deep "
         f"Ensembles**, at {deep.costs['mac_ratio']:.2f} times: AUROC {against(deep, 'auroc', 'high')}, ECE "
-        f"{against(deep, 'ece', 'low')}."
+        f"{against(deep, 'ece', 'low')}.{trained}"
     )
 
 
@@ -331,8 +340,8 @@ STEPS: tuple[Step, ...] = (
          "Give single heads back with a click: which one mends most?", "what_if", _prune),
     Step("differ", "Members that differ",
          "One pruned model is no ensemble. Copies that lose different heads make different mistakes, and the "
-         "mean of their answers is wiser than each. Circ chooses what each keeps by accuracy and OOD detection on "
-         "validation data.",
+         "mean of their answers can be wiser than each. Circ chooses what each keeps by what it does to accuracy or "
+         "to OOD detection on validation data.",
          "Switch between the members above the grid, and compare their figures in the table below.",
          "what_if", _differ),
     Step("fuse", "Fuse them into one network",

@@ -47,13 +47,15 @@ def step_controls() -> int:
     """Steps by number, and one on or back, all in one row; returns the number of the step."""
     numbers = range(1, len(tour.STEPS) + 1)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        back, middle, on = st.container(width="content"), st.container(width="content"), st.container(width="content")
-    with middle:
+        steps, walking = st.container(width="content"), st.container(width="content", horizontal=True)
+    with steps:
         at = st.segmented_control("Step", numbers, default=1, required=True, key="step", bind="query-params",
                                   help="The address holds the step: send it to your class.")  # fmt: skip
-    back.button("Previous", key="learn/back", on_click=walk, args=(-1,), disabled=at == 1, icon=":material/arrow_back:")
-    on.button("Next", key="learn/next", on_click=walk, args=(1,), disabled=at == len(tour.STEPS),
-              icon=":material/arrow_forward:", icon_position="right")  # fmt: skip
+    walking.button(
+        "Previous", key="learn/back", on_click=walk, args=(-1,), disabled=at == 1, icon=":material/arrow_back:"
+    )
+    walking.button("Next", key="learn/next", on_click=walk, args=(1,), disabled=at == len(tour.STEPS),
+                   icon=":material/arrow_forward:", icon_position="right")  # fmt: skip
     return at
 
 
@@ -90,7 +92,7 @@ def show_paper() -> None:
     st.subheader("The demo's Hydra, fused", anchor=False)
     plan = tour.hydra()
     st.graphviz_chart(fused_graph(plan), width="stretch")
-    st.caption("Boxes are stretches of layers, letters the members that run through them. Shared ones run once.")
+    st.caption("Boxes are stretches of layers, names the members that run through them. Shared ones run once.")
     for number, figure in enumerate(paper.figures(), start=1):
         with st.container(border=True):
             st.markdown(f"**{number}. {figure.title}**  \n{figure.says} **{figure.ours}**")

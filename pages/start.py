@@ -11,12 +11,13 @@ from app import cards, frame, lab, travel, widgets, work
 from app.cache import digest
 from app.errors import error_box, escape
 from app.registry import PAGES
+from app.registry import page as entry_of
 from app.scenarios import Scenario, scenarios
 from app.session import Session
 from hydra_core.errors import HydraError
 from hydra_core.heads.mask import HeadMask
 
-CARD = 300  # pixels a card
+CARD = 316  # pixels: three beside each other on a wide screen
 
 
 def in_cards(items: Sequence[Any], draw: Callable[[Any], None]) -> None:
@@ -206,6 +207,8 @@ def page() -> None:
         "it does **not know**. Score the heads, prune some, and fuse several pruned copies into one network that acts "
         "as an ensemble at a fraction of its cost. Every figure is computed live, on real data, on this machine."
     )
+    st.page_link(entry_of("learn").path, label="**New here?** Take the tour: ten steps on the demo",
+                 icon=":material/school:")  # fmt: skip
     report = facts(state)
     presets(state)
     models(state, report)

@@ -99,6 +99,8 @@ def test_the_last_step_and_the_verdict_read_the_comparison(scene):
     better = circ["ece"] < single["ece"]
     said = re.search(rf"ECE {circ['ece']:.3f} against {single['ece']:.3f} \((\w+)", tour.verdict(table)).group(1)
     assert said == ("better" if better else "worse")
+    tuned = next((row for row in table.rows if row.name == "hydra_circ_tuned" and row.measured), None)
+    assert (tuned is None) == ("fine-tuned" not in tour.verdict(table))
 
 
 def test_overlap_counts_only_layers_in_which_members_differ():

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from app import lab
 from app.lab import room, stored
 from app.lab.sources import Sample
-from hydra_core.data.sets import SampleSet
+from hydra_core.data.sets import DataBundle, SampleSet
 from hydra_core.errors import DataError, MaskError
 from hydra_core.heads.mask import Plan
 from hydra_core.heads.scores import CRITERIA, score_heads
@@ -222,34 +222,70 @@ def test_criteria_that_need_ood_are_not_asked_for_without_it():
     assert room._possible("loo_auroc_far", True, {"far"})
 
 
-def test_a_text_is_read_token_by_token(monkeypatch):
+WORDS = ("[PAD]", "[CLS]", "[SEP]", "good", "bad", "boat", "film", "rain")
+
+
+class Tokenizer:
+    """The smallest one that text models accept: a word a token."""
+
+    pad_token_id, model_max_length = 0, 16
+
+    def __call__(self, texts, padding=False, return_tensors=None, **unused):
+        rows = [[1, *(WORDS.index(word) for word in text.split()), 2] for text in texts]
+        return {"input_ids": torch.tensor(rows) if return_tensors else rows}
+
+    def convert_ids_to_tokens(self, ids):
+        return [WORDS[i] for i in ids]
+
+
+@pytest.fixture
+def text_model(monkeypatch):
+    """A tiny random BERT and texts of two words, known to the dashboard under names of this process."""
     hf = pytest.importorskip("transformers")
+    from hydra_core.data.load import DATA as SETS
+    from hydra_core.models.load import VIEWS
     from hydra_core.models.text_models import text_view
 
     torch.manual_seed(0)
-    config = hf.BertConfig(vocab_size=10, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, num_labels=2,
-                           intermediate_size=16, max_position_embeddings=16, attn_implementation="sdpa")  # fmt: skip
+    config = hf.BertConfig(vocab_size=len(WORDS), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+                           num_labels=2, intermediate_size=16, max_position_embeddings=16,
+                           attn_implementation="sdpa")  # fmt: skip
+    view = text_view("yours/tiny-bert", hf.BertForSequenceClassification(config), Tokenizer())
+    lines = [f"{a} {b}" for a in WORDS[3:] for b in WORDS[3:]]
 
-    class Words:
-        """The smallest tokenizer that text models accept."""
+    def texts_of(name, part, labels):
+        ids = tuple(f"{name}/{i}" for i in range(len(part)))
+        names = ("yes", "no") if labels is not None else ()
+        shift = "id" if labels is not None else "far"
+        return SampleSet(name, np.array(part, dtype=object), labels, ids, names, kind="text", shift=shift)
 
-        pad_token_id, model_max_length = 0, 16
-        names = ("[PAD]", "[CLS]", "[SEP]", "good", "bad", "boat")
+    val, test = (
+        texts_of(n, part, np.arange(len(part)) % 2) for n, part in (("val", lines[:10]), ("test", lines[10:18]))
+    )
+    bundle = DataBundle("texts", val, test, ood_val={"odd": texts_of("odd", lines[18:], None)})
+    monkeypatch.setitem(VIEWS, "yours/tiny-bert", view)
+    monkeypatch.setitem(SETS, "yours/texts", lambda: bundle)
+    return "yours/tiny-bert", "yours/texts"
 
-        def __call__(self, texts, padding=False, return_tensors=None, **unused):
-            rows = [[1, *(self.names.index(word) for word in text.split()), 2] for text in texts]
-            return {"input_ids": torch.tensor(rows) if return_tensors else rows}
 
-        def convert_ids_to_tokens(self, ids):
-            return [self.names[i] for i in ids]
-
-    view = text_view("hf/tiny", hf.BertForSequenceClassification(config), Words())
-    samples = SampleSet("t", np.array(["good boat", "bad boat"], dtype=object), np.array([0, 1]), ("a", "b"),
-                        ("yes", "no"), kind="text")  # fmt: skip
-    monkeypatch.setattr(room, "model", lambda name: view)
-    monkeypatch.setattr(room, "sample", lambda name: Sample(samples, {}, "val", "text-key"))
-    look = lab.attention("hf/tiny", "texts", "b", 1)
-    assert look.tokens == ("0 [CLS]", "1 bad", "2 boat", "3 [SEP]")
+def test_a_text_is_read_token_by_token(text_model):
+    look = lab.attention(*text_model, "val/1", 1)
+    assert look.tokens == ("0 [CLS]", "1 good", "2 bad", "3 [SEP]")
     assert (look.lead, look.grid, look.picture) == (0, None, None)
     assert look.maps.shape == (2, 4, 4)
     np.testing.assert_allclose(look.maps.sum(-1), 1, atol=1e-5)
+
+
+def test_the_room_of_a_text_models_head_shows_tokens_and_texts(text_model):
+    model, data = text_model
+    at = visit("heads", model=model, data=data, head="1.0")
+    assert not at.error
+    assert not at.exception
+    assert "The room of head 1.0" in [header.value for header in at.subheader]
+    assert at.selectbox(key="query").options == list(lab.attention(model, data, top(text_model), 1).tokens)
+    shown = next(t.value for t in at.dataframe if "text" in t.value)
+    assert set(shown["text"]) <= {f"{a} {b}" for a in WORDS[3:] for b in WORDS[3:]}
+
+
+def top(text_model):
+    return lab.top_samples(*text_model, (1, 0), count=1)[0].id
