@@ -16,7 +16,6 @@ from app.widgets import Card
 from hydra_core.data.limits import size_text
 from hydra_core.errors import HydraError
 
-TORCH_ENDINGS = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 BROUGHT = "your_data/brought"
 DATA_KINDS = ["zip", "csv", "tsv", "jsonl", "npz"]
 DATA_HELP = (
@@ -293,9 +292,8 @@ def model_panel(state: Session) -> None:
     source: bring.Source | None = None
     if way == FILE:
         source = st.text_input("Path of the file", key="your_data/weights_path", placeholder="/home/me/w.safetensors")
-        if source.lower().endswith(TORCH_ENDINGS):
-            st.warning("A torch file can hold code. It is read as weights only; open such files only from people you "
-                       "trust, or ask for safetensors.", icon=":material/shield:")  # fmt: skip
+        if beware := lab.weights_warning(source):
+            st.warning(beware, icon=":material/shield:")
     elif way == UPLOAD:
         file = st.file_uploader("Weights", type=["safetensors"], key="your_data/weights_file")
         source = None if file is None else file.getvalue()

@@ -4,7 +4,7 @@ Everything here is cached by small digests (names, data digests, mask texts) for
 read-only. Functions that may take long accept `progress` and `cancel`.
 """
 
-from app.lab.checks import base, cut_texts, memory
+from app.lab.checks import base, cut_texts, memory, weights_warning
 from app.lab.choices import prunable
 from app.lab.noise import corruptions, noise_study, noisy_report, stored_noise
 from app.lab.results import cost, criteria, evaluator, logits, probabilities, report, scores, scores_at_hand
@@ -126,6 +126,7 @@ __all__ = [
     "unpruned",
     "usual_grid",
     "warm_up",
+    "weights_warning",
     "without",
     "words_of",
     "zero_shot_answer",

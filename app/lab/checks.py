@@ -57,6 +57,13 @@ def cut_texts(model_name: str, data_name: str) -> int:
     return store.results.get(digest("cut texts", model_name, chosen.key), compute)
 
 
+def weights_warning(path: str) -> str:
+    """What to beware of in a weights file, by its ending; "" for safetensors."""
+    from hydra_core.data.checkpoints import TORCH_ENDINGS, TORCH_WARNING
+
+    return TORCH_WARNING if path.strip().lower().endswith(tuple(TORCH_ENDINGS)) else ""
+
+
 def base(data_name: str, accuracy: float) -> BaseAccuracy:
     """The accuracy of a report of the unpruned model, beside what a constant answer reaches."""
     from hydra_core.models.sanity import base_accuracy

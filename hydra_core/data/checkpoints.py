@@ -25,7 +25,7 @@ Expected = Mapping[str, tuple[Sequence[int], torch.dtype | None]]
 
 TORCH_ENDINGS = frozenset({".pt", ".pth", ".bin", ".ckpt", ".tar"})
 TORCH_WARNING = (
-    "This is a torch file, which can hold code. It was read with weights_only=True; open such files only "
+    "This is a torch file, which can hold code. It is read with weights_only=True; open such files only "
     "from people you trust, or ask for safetensors."
 )
 PREFIXES = ("module.", "model.", "_orig_mod.", "state_dict.")

@@ -167,6 +167,15 @@ def test_weights_that_cannot_be_used_are_told_in_words(name, content):
         bring.load_weights(name, content)
 
 
+def test_torch_files_come_with_a_warning():
+    at = visit("your_data", bring="Bring a model")
+    at.segmented_control(key="your_data/weights").set_value(yours.FILE).run()
+    at.text_input(key="your_data/weights_path").set_value("/somewhere/w.PTH").run()
+    assert any("can hold code" in warning.value for warning in at.warning)
+    at.text_input(key="your_data/weights_path").set_value("/somewhere/w.safetensors").run()
+    assert not at.warning
+
+
 def test_offline_weights_say_what_to_download(monkeypatch):
     def offline(*args, **kwargs):
         raise OSError("no route to host")
