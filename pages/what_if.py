@@ -71,7 +71,7 @@ def page() -> None:
     with answer:
         both = show_answer(cards, state, options, job)
         intervals = st.container()
-        caption, proof = st.columns([5, 1], vertical_alignment="center")
+        caption, proof = st.container(), st.container()
     if both is None:
         return
     with caption:

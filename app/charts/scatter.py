@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,8 @@ from app.charts.base import finish
 from app.theme import BLUE, COLORSCALE, FAR, ID, NEAR
 
 SHIFT_COLOURS = {"id": ID, "near": NEAR, "far": FAR, "other": FAR}
-SHIFT_SYMBOLS = {"id": "circle", "near": "diamond", "far": "x", "other": "x"}
+# sets of one shift share its colour and differ in their symbol
+SYMBOLS = {"id": ("circle",), "near": ("diamond", "square"), "far": ("x", "cross", "triangle-up", "star")}
 
 
 def agreement_figure(a: Any, b: Any, labels: Sequence[str]) -> tuple[go.Figure, float]:
@@ -44,22 +46,36 @@ def small_multiples(
     """
     from plotly.subplots import make_subplots
 
-    rows = -(-len(panels) // columns)
+    rows, symbols = -(-len(panels) // columns), symbols_of(groups)
     fig = make_subplots(rows=rows, cols=columns, subplot_titles=[title for title, _ in panels],
                         horizontal_spacing=0.03, vertical_spacing=0.22 / rows)  # fmt: skip
     for at, (_, points) in enumerate(panels):
-        for name, shift, where in groups:
-            trace = _points(points[where], name, shift, hover[where], first=at == 0)
+        for (name, shift, where), symbol in zip(groups, symbols, strict=True):
+            marker = {"size": 4, "opacity": 0.6, "color": SHIFT_COLOURS[shift], "symbol": symbol}
+            trace = _points(points[where], name, marker, hover[where], first=at == 0)
             fig.add_trace(trace, row=at // columns + 1, col=at % columns + 1)
-    finish(fig, height=70 + 230 * rows)
+    finish(fig, height=90 + 230 * rows)
+    fig.update_layout(margin_t=70, legend_y=1 + 32 / (230 * rows))  # the legend above the titles
     fig.update_annotations(font_size=13)
     fig.update_xaxes(showticklabels=False, zeroline=False)
     fig.update_yaxes(showticklabels=False, zeroline=False)
     return fig
 
 
-def _points(points: np.ndarray, name: str, shift: str, hover: Sequence[str], *, first: bool) -> go.Scattergl:
-    marker = {"size": 4, "opacity": 0.6, "color": SHIFT_COLOURS[shift], "symbol": SHIFT_SYMBOLS[shift]}
+def symbols_of(groups: Sequence[tuple[str, str, slice]]) -> list[str]:
+    """A symbol a set, different from those of other sets of its shift as far as there are symbols."""
+    seen: Counter[str] = Counter()
+    out = []
+    for _, shift, _ in groups:
+        choice = SYMBOLS.get(shift, SYMBOLS["far"])
+        out.append(choice[seen[shift] % len(choice)])
+        seen[shift] += 1
+    return out
+
+
+def _points(
+    points: np.ndarray, name: str, marker: dict[str, Any], hover: Sequence[str], *, first: bool
+) -> go.Scattergl:
     says = "%{text}<extra></extra>" if hover else f"{name}<extra></extra>"
     return go.Scattergl(x=points[:, 0], y=points[:, 1], mode="markers", name=name, legendgroup=name,
                         showlegend=first, marker=marker, text=hover, hovertemplate=says)  # fmt: skip
@@ -79,10 +95,11 @@ def point_cloud(picture: Any, groups: Sequence[tuple[str, str, slice]], hover: S
         hover: (N,) what a point says.
     """
     fig, flat = go.Figure(), picture.points.shape[1] == 2
-    for name, shift, where in groups:
+    for (name, shift, where), symbol in zip(groups, symbols_of(groups), strict=True):
         part = picture.points[where]
-        marker = {"size": 6 if flat else 3, "opacity": 0.7, "color": SHIFT_COLOURS[shift]}
-        marker["symbol"] = SHIFT_SYMBOLS[shift]
+        if not flat:  # plotly draws fewer symbols in three dimensions
+            symbol = symbol.replace("triangle-up", "square-open").replace("star", "circle-open")
+        marker = {"size": 6 if flat else 3, "opacity": 0.7, "color": SHIFT_COLOURS[shift], "symbol": symbol}
         rows = list(range(*where.indices(len(picture.points))))
         same = {"mode": "markers", "name": name, "text": hover[where], "marker": marker,
                 "customdata": [[row] for row in rows], "hovertemplate": "%{text}<extra></extra>"}  # fmt: skip

@@ -16,6 +16,7 @@ from hydra_core.heads.mask import HeadMask, Plan
 
 PATIENCE = 0.25  # seconds before an estimate shows: quicker answers come without one
 RESAMPLES = 200
+WIDTH = 130  # pixels a card: three in a row fit a window of 900 pixels
 
 
 def reference_plan(state: Session) -> Plan:
@@ -60,7 +61,7 @@ def _cards(state: Session, now: Any, before: Any, notes: dict[str, str] | None =
     values = cards.values_of(now, lab.cost(state.model, state.plan))
     plan = state.reference
     base = cards.values_of(before, lab.cost(state.model, plan or HeadMask.full(state.plan.shape)))
-    widgets.metric_cards(_shown(values), values, base, notes=notes or {})
+    widgets.metric_cards(_shown(values), values, base, notes=notes or {}, width=WIDTH)
 
 
 def _shown(values: dict[str, float]) -> dict[str, widgets.Card]:
@@ -78,7 +79,7 @@ def _estimate(state: Session, options: lab.Options) -> None:
     notes = {}
     if nll is not None:
         now["nll"], notes["nll"] = nll, ":orange-badge[estimate]"
-    widgets.metric_cards(_shown(base), now, {k: base[k] for k in now}, notes=notes)
+    widgets.metric_cards(_shown(base), now, {k: base[k] for k in now}, notes=notes, width=WIDTH)
 
 
 # -- proof -----------------------------------------------------------------------------------

@@ -163,3 +163,12 @@ def test_the_gallery_counts_right_wrong_and_ood():
     assert not at.exception
     assert "**3 samples chosen**: 2 ID, 1 of them wrong, 1 OOD; mean confidence 0.67." in at.markdown[0].value
     assert len(at.dataframe[0].value) == 3
+
+
+def test_sets_of_one_shift_differ_in_their_symbol_in_two_and_three_dimensions():
+    groups = [("ID", "id", slice(0, 1)), *((name, "far", slice(i, i + 1)) for i, name in enumerate("abcd", 1))]
+    for dims in (2, 3):
+        picture = SimpleNamespace(points=np.zeros((5, dims)), explained=np.ones(dims) / dims)
+        fig = point_cloud(picture, groups, list("vwxyz"))
+        assert len({trace.marker.symbol for trace in fig.data}) == 5
+        assert len({trace.marker.color for trace in fig.data}) == 2

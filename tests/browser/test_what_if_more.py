@@ -24,14 +24,14 @@ def press(target):
 
 def test_a_locked_member_cannot_be_painted(visit):
     page = open_what_if(visit)
-    press(page.locator(".st-key-what_if-lock button"))
+    press(page.locator(".st-key-what_if-lock button:visible"))
     expect(page.locator(".head-grid.disabled")).to_be_visible(timeout=LONG)
     page.wait_for_function("() => location.search.includes('locked=A')", timeout=LONG)
     head(page, 5, 3).click()
     assert head(page, 5, 3).get_attribute("aria-selected") == "true"
     page.reload()
     expect(page.locator(".head-grid.disabled")).to_be_visible(timeout=LONG)
-    press(page.locator(".st-key-what_if-lock button"))
+    press(page.locator(".st-key-what_if-lock button:visible"))
     expect(page.locator(".head-grid.disabled")).to_have_count(0, timeout=LONG)
     head(page, 5, 3).click()
     wait_for_mask(page, FULL.prune(5, 3))
