@@ -29,6 +29,7 @@ from hydra_core.methods.hydra_rows import Setting
 from hydra_core.methods.registry import DEFAULT_ROWS, Context, Row, parse_row
 from hydra_core.methods.study import LogitStore, Measured, Study
 from hydra_core.methods.table import Comparison, RowResult
+from hydra_core.methods.temperature import SCALINGS
 from hydra_core.metrics.registry import METRICS
 from hydra_core.metrics.report import Report
 from hydra_core.metrics.scores import OOD_SCORES, score_named
@@ -305,17 +306,23 @@ def first_model(table: Comparison) -> str:
 
 
 def aims(table: Comparison) -> str:
-    """What was aimed at and by how much Hydra (Circ) meets or misses it, on the table's split."""
-    if not all(name in table and table[name].measured for name in ("single", "deep_ensemble", "hydra_circ")):
-        return "The aims are not measured: a row is missing."
-    single, deep, hydra = (table[name] for name in ("single", "deep_ensemble", "hydra_circ"))
+    """What was aimed at and by how much Hydra (Circ) meets or misses it, on the table's split; scaled rows too."""
+    parts = []
+    for wrap in ("{}", *(f"{scaling}({{}})" for scaling in SCALINGS)):
+        names = [wrap.format(name) for name in ("single", "deep_ensemble", "hydra_circ")]
+        if all(name in table and table[name].measured for name in names):
+            parts.append(_aims_of(*(table[name] for name in names)))
+    return "\n\n".join(["## The aims", *parts]) if parts else "The aims are not measured: a row is missing."
+
+
+def _aims_of(single: RowResult, deep: RowResult, hydra: RowResult) -> str:
     lines = [
-        _aim("AUROC at least that of Deep Ensembles", hydra.values["auroc"], deep.values["auroc"], 1),
-        _aim("ECE at most that of Single", hydra.values["ece"], single.values["ece"], -1),
+        _aim(f"AUROC at least that of {deep.label}", hydra.values["auroc"], deep.values["auroc"], 1),
+        _aim(f"AUROC above {single.label}", hydra.values["auroc"], single.values["auroc"], 1),
+        _aim(f"ECE at most that of {single.label}", hydra.values["ece"], single.values["ece"], -1),
         _aim("multiply-adds at most 1.5 x Single", hydra.costs["mac_ratio"], 1.5, -1),
-        _aim("AUROC above Single", hydra.values["auroc"], single.values["auroc"], 1),
     ]
-    return "## The aims, for Hydra (Circ)\n\n" + "\n".join(lines)
+    return f"{hydra.label}:\n\n" + "\n".join(lines)
 
 
 def _aim(text: str, value: Any, limit: Any, sign: int) -> str:

@@ -230,8 +230,7 @@ for _row in (
 ):
     register_row(_row)
 
-SCALED = ("temperature(single)", "temperature(deep_ensemble)", "temperature(hydra_circ)", "vector(single)",
-          "vector(hydra_circ)")  # fmt: skip
+SCALED = tuple(f"{scaling}({name})" for scaling in SCALINGS for name in ("single", "deep_ensemble", "hydra_circ"))
 DEFAULT_ROWS = (*ROWS, *SCALED)
 
 # after DEFAULT_ROWS: these fit zero-shot models only

@@ -271,6 +271,8 @@ def test_the_page_says_by_how_much_an_aim_is_missed(table):
     gap = table["hydra_circ"].values["auroc"] - table["deep_ensemble"].values["auroc"]
     word = "reached" if gap >= 0 else f"missed by {-gap:.4f}"
     assert f"AUROC at least that of Deep Ensembles: {word}" in text
+    assert "Hydra (Circ) + vector scaling:" in text
+    assert "ECE at most that of Single + temperature scaling:" in text
     assert "1 settings (heads kept [2], pruned layers [1, 2]" in text
     assert f"Single AUROC {choice.single['auroc']:.4f}" in text
     assert table.to_markdown() in text
