@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from hydra_core.fusion.proof import Proof
     from hydra_core.heads.scores import HeadScores
 
-STEP = 100  # samples a backward pass: what the page asks for meanwhile waits for one step at most
+# an estimate must not hold up what it stands in for: parameters times samples, a step (the page's own work waits for
+# one at most) and in all
+STEP_WORK, ALL_WORK, FEWEST = 50_000_000, 500_000_000, 50
 PROOF_SAMPLES = 8
 
 
@@ -36,11 +38,13 @@ def loss_changes(
         from hydra_core.heads.first_order import loss_changes as of
         from hydra_core.heads.scores import HeadScores, to_rows
 
-        view, n = model(model_name), len(chosen.id)
-        total, parts = np.zeros(sum(view.shape)), range(0, n, STEP)
-        for i, start in enumerate(parts):
-            part = chosen.id.take(np.arange(start, min(start + STEP, n)))
-            work = lambda p=part, i=i: of(view, p, progress=step_of(progress, i, len(parts)), cancel=cancel)  # noqa: E731
+        view = model(model_name)
+        few = chosen.id.sample(max(FEWEST, ALL_WORK // view.parameters))
+        n, step = len(few), max(1, STEP_WORK // view.parameters)
+        total, starts = np.zeros(sum(view.shape)), range(0, n, step)
+        for i, start in enumerate(starts):
+            part = few.take(np.arange(start, min(start + step, n)))
+            work = lambda p=part, i=i: of(view, p, progress=step_of(progress, i, len(starts)), cancel=cancel)  # noqa: E731
             total += store.infer(work).flat * len(part)
         return HeadScores("first_order", to_rows(total / n, view.shape), samples=n)
 
