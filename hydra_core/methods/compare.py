@@ -90,12 +90,13 @@ def compare(
         score_named(score)
     study = Study(bundle, split, bootstrap, scores, store or LogitStore(), cancel)
     contexts = _Contexts(view, bundle, setting, replicas, seeds, cancel)
+    ratios = {single(view).digest: 1.0} if latency else None
     results = []
     for i, (name, (row, scaling)) in enumerate(zip(names, parsed, strict=True)):
         if cancel is not None and cancel.is_set():
             raise Cancelled("The comparison")
         study.progress = _at(progress, i / len(names), f"{row.label} ({i + 1} of {len(names)})")
-        results.append(_measure(name, row, scaling, contexts, study, latency))
+        results.append(_measure(name, row, scaling, contexts, study, ratios))
     return Comparison(tuple(results), _provenance(view, bundle, setting, replicas, split, bootstrap, scores))
 
 
@@ -136,7 +137,9 @@ class _Contexts:
         return self.made[model, seed]
 
 
-def _measure(name: str, row: Row, scaling: str, contexts: _Contexts, study: Study, latency: bool) -> RowResult:
+def _measure(
+    name: str, row: Row, scaling: str, contexts: _Contexts, study: Study, ratios: dict[str, float] | None
+) -> RowResult:
     label = f"{row.label} + {scaling} scaling" if scaling else row.label
     found: list[Measured] = []
     first: Method | None = None
@@ -156,7 +159,7 @@ def _measure(name: str, row: Row, scaling: str, contexts: _Contexts, study: Stud
     facts = found[0].report.to_json()
     return RowResult(
         name, label, members=found[0].report.members, repeats=len(found), values=values, std=std,
-        first=facts["metrics"], intervals=facts["intervals"], costs=_costs(first, latency),
+        first=facts["metrics"], intervals=facts["intervals"], costs=_costs(first, ratios),
         reliability=facts["reliability"],
         command=row.command,
         detection={score: over_repeats([one.detection[score] for one in found]) for score in found[0].detection},
@@ -172,16 +175,19 @@ def _spread(rows: Sequence[dict[str, float]]) -> tuple[dict[str, float | None], 
     return mean, {name: number(v.std(ddof=1)) for name, v in table.items()} if len(rows) > 1 else {}
 
 
-def _costs(method: Method, latency: bool) -> dict[str, float | None]:
+def _costs(method: Method, ratios: dict[str, float] | None) -> dict[str, float | None]:
+    """`ratios`: latency ratios by digest, measured once, so that scaled rows have that of their row; None: none."""
     cost = method.cost()
-    ratio = latency_ratio(method) if latency else None
+    if ratios is not None and method.digest not in ratios:
+        ratios[method.digest] = latency_ratio(method)
+    ratio = None if ratios is None else ratios[method.digest]
     return {
         "parameters": cost.parameters, "parameter_ratio": cost.parameter_ratio,
         "macs": cost.macs, "mac_ratio": cost.mac_ratio, "latency_ratio": ratio,
     }  # fmt: skip
 
 
-def latency_ratio(method: Method, batch: int = 16, rounds: int = 3) -> float:
+def latency_ratio(method: Method, batch: int = 16, rounds: int = 5) -> float:
     """Time of a batch over that of the single model, float32; measured in turn, so that a busy machine slows both."""
     x, base = example_input(method.view, batch), single(method.view)
 
