@@ -14,7 +14,7 @@ from app.cache import digest
 from app.charts.noise import gap_figure, terms_figure
 from app.charts.reliability import describe_bins, reliability_figure
 from app.session import Session
-from hydra_core.heads.mask import HeadMask
+from hydra_core.heads.mask import HeadMask, Plan
 
 SEVERITIES = (1, 2, 3, 4, 5)
 SAMPLES = 200  # as many as the stored study: derivatives of second order take their time
@@ -42,9 +42,13 @@ the two terms need not suffice, and the picture shows where they do not.
 # -- controls ------------------------------------------------------------------------------------
 
 
-def noise_controls() -> tuple[str, int, str]:
+def noise_controls(state: Session) -> tuple[str, int, str]:
     """(corruption, severity, way in which heads go)."""
-    known = lab.corruptions()
+    known, stored = lab.corruptions(), lab.stored_noise(state.model, state.data)
+    at_once = dict.fromkeys(known[row.corruption] for row in stored.rows) if stored is not None else {}
+    wait = (
+        f" For this model {', '.join(at_once)} are stored; others are measured, in a minute or more." if at_once else ""
+    )
     with st.container(horizontal=True, vertical_alignment="bottom"):
         corruption = widgets.pick(
             "Noise",
@@ -53,7 +57,7 @@ def noise_controls() -> tuple[str, int, str]:
             "gaussian_noise",
             format_func=lambda name: known[name],
             width=220,
-            help="Common corruptions after Hendrycks and Dietterich (2019).",
+            help=f"Common corruptions after Hendrycks and Dietterich (2019).{wait}",
         )
         severity = st.slider("Severity", 1, 5, 3, key="severity", bind="query-params", width=220)
         path = st.segmented_control(
@@ -194,9 +198,8 @@ def signs_table(state: Session, rows: Sequence[Any]) -> pd.DataFrame:
 # -- reliability ---------------------------------------------------------------------------------
 
 
-def reliability(state: Session, corruption: str, severity: int, noise: str) -> None:
-    """Your plan against the unpruned model, on clean and on noisy images."""
-    st.subheader("Reliability, clean against noisy", anchor=False)
+def start_reports(state: Session, corruption: str, severity: int) -> Any:
+    """The job of four reports: the unpruned model and your plan, each on clean and on noisy images."""
     model, data, plan, full = state.model, state.data, state.plan, lab.unpruned(state.model)
 
     def measure(job: Any) -> list[Any]:
@@ -207,8 +210,11 @@ def reliability(state: Session, corruption: str, severity: int, noise: str) -> N
                                         cancel=job.cancel))  # fmt: skip
         return [*out, *out][:4]
 
-    job = widgets.start(digest("noisy", model, data, plan.text, corruption, severity), measure, "Evaluating")
-    found = widgets.result_of(job, patience=2.0)
+    return widgets.start(digest("noisy", model, data, plan.text, corruption, severity), measure, "Evaluating")
+
+
+def reliability(plan: Plan, found: list[Any] | None, severity: int, noise: str) -> None:
+    """Your plan against the unpruned model, on clean and on noisy images."""
     if found is None:
         return
     for column, title, before, now in zip(
@@ -227,7 +233,7 @@ def reliability(state: Session, corruption: str, severity: int, noise: str) -> N
             widgets.show_figure(
                 figure, "reliability-" + title.split()[0].lower(), f"{title}. {describe_bins(now.reliability)}"
             )
-    if plan[0].is_full and len(plan) == 1:
+    if all(mask.is_full for mask in plan):
         st.caption("Your plan keeps all heads, so both are the same model: prune some on What if.")
 
 
@@ -240,9 +246,7 @@ def gap(state: Session, rows: Sequence[Any], severity: int, noise: str, top: Any
     if not now:
         return
     names = [name_of(state, row) for row in now]
-    if st.session_state.get("noise/mask") not in names:
-        st.session_state["noise/mask"] = names[len(names) // 2]
-    name = st.segmented_control("Heads kept in each layer", names, required=True, key="noise/mask")
+    name = widgets.pick("Heads kept in each layer", names, "heads", names[len(names) // 2], width=220)
     row = now[names.index(name)]
     with top:
         answer(state, row, noise)
@@ -277,11 +281,13 @@ def page() -> None:
                 icon=":material/image:")  # fmt: skip
         return
     top = st.container()
-    corruption, severity, path = noise_controls()
+    corruption, severity, path = noise_controls(state)
     noise = lab.corruptions()[corruption]
+    reports = start_reports(state, corruption, severity)  # first in the queue: it is the quicker one
     rows = find_rows(state, corruption, severity, path)
     gap(state, rows, severity, noise, top)
-    reliability(state, corruption, severity, noise)
+    st.subheader("Reliability, clean against noisy", anchor=False)
+    reliability(state.plan, widgets.result_of(reports, patience=2.0), severity, noise)
     st.caption(
         f"Losses and their derivatives on {SAMPLES} validation images of {state.data}, reliability on "
         f"{lab.sample(state.data).note}."

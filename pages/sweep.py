@@ -212,6 +212,10 @@ def charts(
         wanted = table[(table["members"] == members) | ~table["method"].isin(ensembles)]
         draw(wanted, "pruned", labels, title, base.get(metric), chosen, "sweep/heads")
     with many:
+        if not table["method"].isin(ensembles).any():
+            st.markdown("**How many members pay?**")
+            st.info("No ensemble has been measured with these layers pruned.", icon=":material/info:")
+            return
         keep = nearest_keep(table, chosen[1])
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             st.markdown(f"**How many members pay?** {keep} of {most} heads kept.")

@@ -82,10 +82,16 @@ def test_the_reliability_is_that_of_the_plan_on_the_corrupted_images():
     assert all(words in text for words in want)
 
 
+def test_a_link_restores_noise_severity_and_heads(stored):
+    at = visit("noise", corruption="contrast", severity="4", heads="6 of 8")
+    row = next(r for r in stored.rows if (r.corruption, r.severity, r.keep) == ("contrast", 4, 6))
+    assert f"costs {row.gap_pruned:.3f} nats over clean images" in texts(at)
+
+
 def test_severity_and_heads_kept_choose_the_row(stored):
     at = visit("noise", corruption="gaussian_blur")
     at = settle(at.slider(key="severity").set_value(5).run())
-    at = at.segmented_control(key="noise/mask").set_value("2 of 8").run()
+    at = at.selectbox(key="heads").set_value("2 of 8").run()
     row = next(r for r in stored.rows if (r.corruption, r.severity, r.keep) == ("gaussian_blur", 5, 2))
     assert f"costs {row.gap_pruned:.3f} nats over clean images instead of {row.gap:.3f}" in texts(at)
     assert not at.error
@@ -111,7 +117,7 @@ def test_the_plan_itself_can_be_measured(monkeypatch):
     at = visit("noise", plan=plan.text, names="early,late", path="as in my plan", corruption="gaussian_noise")
     assert not at.exception
     assert not at.error
-    assert at.segmented_control(key="noise/mask").options == ["member late", "member early"]  # by heads pruned
+    assert at.selectbox(key="heads").options == ["member late", "member early"]  # by heads pruned
     assert len(at.dataframe[0].value) == 10
 
 

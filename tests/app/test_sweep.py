@@ -113,6 +113,14 @@ def test_a_line_without_the_chosen_number_of_heads_falls_back():
     assert at.selectbox(key="kept").value == 4
 
 
+def test_layers_without_ensembles_say_so():
+    at = visit("sweep", within="0-5")
+    assert not at.error
+    assert not at.exception
+    assert any("No ensemble has been measured" in info.value for info in at.info)
+    assert at.selectbox(key="line").value == "circ_avg"
+
+
 def run_small(at):
     at = at.segmented_control(key="source").set_value("now").run()
     at = at.multiselect(key="sweep/lines").set_value(["taylor", "hydra_random"]).run()
