@@ -204,15 +204,16 @@ def charts(
 ) -> None:
     title = f"{METRICS[metric].label} ({METRICS[metric].better} is better)"
     ensembles = [name for name in labels if lab.sweep_methods()[name].ensemble]
+    measured = table["method"].isin(ensembles).any()
     heads, many = widgets.side_by_side()
     with heads:
         members = st.session_state["members"]
-        plural = "s" if members > 1 else ""
-        st.markdown(f"**How many heads can go?** Ensembles have {members} member{plural}.")
+        of = f" Ensembles have {members} member{'s' if members > 1 else ''}." if measured else ""
+        st.markdown(f"**How many heads can go?**{of}")
         wanted = table[(table["members"] == members) | ~table["method"].isin(ensembles)]
         draw(wanted, "pruned", labels, title, base.get(metric), chosen, "sweep/heads")
     with many:
-        if not table["method"].isin(ensembles).any():
+        if not measured:
             st.markdown("**How many members pay?**")
             st.info("No ensemble has been measured with these layers pruned.", icon=":material/info:")
             return
