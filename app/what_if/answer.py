@@ -101,7 +101,8 @@ def proof_panel(state: Session) -> None:
     if proof is None:
         return
     worst = max(proof.native, proof.slices, proof.fused)
-    label = f"Exact to {worst:.0e}" if proof.holds else "Does not hold"
+    exact = f"Exact to {worst:.0e}" if worst else "Exact: no difference"
+    label = exact if proof.holds else "Does not hold"
     icon = ":material/verified:" if proof.holds else ":material/error:"
     with st.popover(label, icon=icon, help="The numbers behind it"):
         st.markdown(proof_text(state, proof))
@@ -114,7 +115,7 @@ def proof_text(state: Session, proof: Any) -> str:
         ("fused network against the mean of its members, probabilities", proof.fused),
         ("all heads kept against the untouched model, logits", proof.native),
     ]
-    lines = [f"| {text} | {value:.1e} |" for text, value in rows]
+    lines = [f"| {text} | {f'{value:.1e}' if value else '0'} |" for text, value in rows]
     for name, bite, pruned in zip(state.plan.names, proof.bites, proof.pruned, strict=True):
         lines.append(f"| what member {name}'s mask changes, logits | {f'{bite:.3f}' if pruned else 'nothing pruned'} |")
     head = f"Largest differences over {proof.samples} validation samples, in float64:\n\n| | |\n|---|---|\n"

@@ -315,7 +315,8 @@ def test_the_proof_is_measured_when_asked_for_and_only_for_the_plan_on_show():
 
     proof = live.proof(MODEL, DATA, plan)
     assert proof.holds
-    assert f"{proof.slices:.1e}" in text
+    shown = f"{proof.slices:.1e}" if proof.slices else "0"
+    assert f"| mask against heads cut out of the weights, logits | {shown} |" in text
     assert proof.bites[0] > 1e-3
     state(at).change_mask(FULL)
     at.run()
