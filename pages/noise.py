@@ -44,11 +44,9 @@ the two terms need not suffice, and the picture shows where they do not.
 
 def noise_controls(state: Session) -> tuple[str, int, str]:
     """(corruption, severity, way in which heads go)."""
-    known, stored = lab.corruptions(), lab.stored_noise(state.model, state.data)
-    at_once = dict.fromkeys(known[row.corruption] for row in stored.rows) if stored is not None else {}
-    wait = (
-        f" For this model {', '.join(at_once)} are stored; others are measured, in a minute or more." if at_once else ""
-    )
+    known = lab.corruptions()
+    stored = lab.stored_noise(state.model, state.data) is not None
+    wait = " Stored for this model, with heads going by Taylor; other orders are measured, in a minute or more."
     with st.container(horizontal=True, vertical_alignment="bottom"):
         corruption = widgets.pick(
             "Noise",
@@ -57,7 +55,7 @@ def noise_controls(state: Session) -> tuple[str, int, str]:
             "gaussian_noise",
             format_func=lambda name: known[name],
             width=220,
-            help=f"Common corruptions after Hendrycks and Dietterich (2019).{wait}",
+            help=f"Common corruptions after Hendrycks and Dietterich (2019).{wait if stored else ''}",
         )
         severity = st.slider("Severity", 1, 5, 3, key="severity", bind="query-params", width=220)
         path = st.segmented_control(

@@ -133,7 +133,6 @@ def noise_study(
 
 STORED = ASSETS / "noise-demo.json"
 COMMAND = "python -m hydra_core noise --demo"
-DEMO_CORRUPTIONS = ("gaussian_noise", "gaussian_blur", "contrast")
 DEMO_SAMPLES = 200
 
 
@@ -177,12 +176,12 @@ def path_study(
 
 
 def demo_study(progress: Progress | None = None) -> NoiseStudy:
-    """The demo's study, written to assets/: all layers, heads go by Taylor."""
+    """The demo's study, written to assets/: every corruption, all layers, heads go by Taylor."""
     from hydra_core.data.load import load_data
     from hydra_core.models.load import load_model
 
     view, bundle = load_model("demo/fashion-vit"), load_data("demo/fashion")
-    found = path_study(view, bundle, DEMO_CORRUPTIONS, keeps=quarters(view), progress=progress)
+    found = path_study(view, bundle, tuple(CORRUPTIONS), keeps=quarters(view), progress=progress)
     found = NoiseStudy(found.rows, dict(found.provenance) | {"command": COMMAND})
     found.to_json(STORED)
     return found

@@ -9,11 +9,11 @@ import torch
 
 from app import lab
 from app.charts.noise import gap_figure, terms_figure
-from hydra_core.data.corruptions import corrupt
+from hydra_core.data.corruptions import CORRUPTIONS, corrupt
 from hydra_core.evaluation import evaluate
 from hydra_core.fusion.surgery import prune_model
 from hydra_core.heads.mask import HeadMask, Plan
-from hydra_core.methods.noise_study import DEMO_CORRUPTIONS, STORED, NoiseStudy, path_study, quarters
+from hydra_core.methods.noise_study import STORED, NoiseStudy, path_study, quarters
 from hydra_core.metrics import evaluate_logits
 from tests.app.test_pages import DATA, FULL, MODEL, settle, texts, visit
 
@@ -26,11 +26,11 @@ def stored():
 def test_the_demo_carries_a_study_of_these_weights_data_and_noise(stored):
     assert stored is not None
     cells = {(row.corruption, row.severity, row.keep) for row in stored.rows}
-    assert len(cells) == len(stored.rows) == 3 * 5 * 3
-    assert {row.corruption for row in stored.rows} == set(DEMO_CORRUPTIONS)
+    assert len(cells) == len(stored.rows) == len(CORRUPTIONS) * 5 * 3
+    assert {row.corruption for row in stored.rows} == set(CORRUPTIONS)
     samples = lab.data(DATA).val.sample(stored.provenance["samples"]["number"])
     assert stored.provenance["samples"]["digest"] == samples.digest
-    for name in DEMO_CORRUPTIONS:  # the noise of today, not of some earlier code
+    for name in CORRUPTIONS:  # the noise of today, not of some earlier code
         assert stored.provenance["noise"][f"{name}-3"] == corrupt(samples, name, 3).digest
     assert lab.stored_noise("demo/fashion-vit-s1", DATA) is None
     assert lab.stored_noise(MODEL, f"{DATA}~fog-1") is None
