@@ -333,8 +333,8 @@ def notes(found: Any) -> None:
         st.caption(
             f"Validation data in two parts: heads were searched on {count('searched')}; every figure is measured on "
             f"{count('measured')}, which no search has seen. Test data are not touched, so a point may be picked. "
-            "Bands: one standard deviation over repeats; each repeat has its own search and its own unseen samples. A layer "
-            "with fewer heads keeps all of its own."
+            "Bands: one standard deviation over repeats; each repeat has its own search and its own unseen samples. A "
+            "layer with fewer heads keeps all of its own."
         )
     with st.expander("All points", icon=":material/table_rows:"):
         widgets.show_table(found.frame().drop(columns="masks").dropna(axis=1, how="all"), "sweep", height=320)
