@@ -265,7 +265,7 @@ class MaskEvaluator:
         """The stream before the first block at which masks part; kept, so that a search by layers goes on there."""
         first = leaves[0]
         prefixes = [self._prefix(first.mask, b) for b in range(self._parting(leaves, 0) + 1)]
-        stream = short.advance(spine.resume(prefixes, part, short.stages), len(prefixes) - 1, first.gates)
+        stream = short.stages.advance(spine.resume(prefixes, part, short.stages), len(prefixes) - 1, first.gates)
         spine.keep(prefixes[-1], stream)
         return stream
 
@@ -275,7 +275,7 @@ class MaskEvaluator:
             yield leaves[0], short.finish(stream, leaves[0].gates)
             return
         part = self._parting(leaves, stream.at)
-        stream = short.advance(stream, part, leaves[0].gates)
+        stream = short.stages.advance(stream, part, leaves[0].gates)
         with self._holding(stream, short.plain[part]):
             groups = self._groups(leaves, part)
             firsts = [group[0].gates for group in groups]

@@ -2,7 +2,6 @@
 
 - At the block where masks part, everything up to the output projection is the same for all of them
   (heads are gated at its input): `heads` runs attention once and `step` the rest once a mask.
-- The rest adds its products to the residual stream as it writes them.
 - A classifier that reads one token needs only that token's row of the last block: `LastToken`.
 
 Each is used only for structures it is written for, after a check on one sample.
@@ -23,7 +22,6 @@ from hydra_core.models.stages import Gates, Stages, Stream
 
 PLAIN_BLOCK = "timm.models.vision_transformer.Block"
 PLAIN_ATTENTION = "timm.layers.attention.Attention"
-PLAIN_MLP = "timm.layers.mlp.Mlp"
 PLAIN_MODEL = "timm.models.vision_transformer.VisionTransformer"
 
 
@@ -74,17 +72,10 @@ class Shortcuts:
     def step(self, stream: Stream, gates: Gates, z: torch.Tensor | None = None) -> Stream:
         """The stream after the next block; `z` is what `heads` gave for it, if it is at hand."""
         b = stream.at
-        if not self.plain[b]:
+        if z is None:
             return self.stages.advance(stream, b + 1, gates)
         block: Any = self.stages.slots[b].block
-        z = _heads_of(block.attn, block.norm1(stream.hidden)) if z is None else z
         return replace(stream, hidden=_rest(block, stream.hidden, z, gates[self.stages.layers_of[b][0]]), at=b + 1)
-
-    def advance(self, stream: Stream, stop: int, gates: Gates) -> Stream:
-        """The stream before block `stop`; as `Stages.advance`."""
-        while stream.at < stop and self.plain[stream.at]:
-            stream = self.step(stream, gates)
-        return self.stages.advance(stream, stop, gates)
 
     def finish(self, stream: Stream, gates: Gates, z: torch.Tensor | None = None) -> torch.Tensor:
         """Logits (B, C) from any stream; as `Stages.finish`, with the last block cut to the token that is read.
@@ -92,11 +83,11 @@ class Shortcuts:
         Args:
             z: what `heads` gave for this very stream, if it is at hand.
         """
-        end = len(self.plain) - (self.last is not None)
-        if stream.at < end and (self.last is not None or self.plain[stream.at]):
-            stream, z = self.advance(self.step(stream, gates, z), end, gates), None
+        if z is not None and stream.at < len(self.plain) - (self.last is not None):
+            stream, z = self.step(stream, gates, z), None
         if self.last is None or stream.at == len(self.plain):
             return self.stages.finish(stream, gates)
+        stream = self.stages.advance(stream, len(self.plain) - 1, gates)
         z = self.heads(stream) if z is None else z
         assert z is not None
         return self.last.logits(stream.hidden, z, gates[self.stages.layers_of[-1][0]])
@@ -121,29 +112,18 @@ def _is_plain(block: Any) -> bool:
     if class_path(attention) != PLAIN_ATTENTION or getattr(attention, "gate", None) is not None:
         return False
     # linears of another class (LoRA and the like) are more than their weights
-    linears = (attention.qkv, attention.proj, *([block.mlp.fc2] if class_path(block.mlp) == PLAIN_MLP else []))
-    return isinstance(attention.norm, nn.Identity) and all(type(linear) is nn.Linear for linear in linears)
+    linears = all(type(linear) is nn.Linear for linear in (attention.qkv, attention.proj))
+    return linears and isinstance(attention.norm, nn.Identity)
 
 
 def _rest(block: Any, x: torch.Tensor, z: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
     """A plain block from its heads' outputs on, (B, T, d): projection under a gate (H,), residuals, MLP."""
-    proj, mlp = block.attn.proj, block.mlp
+    proj = block.attn.proj
     weight = proj.weight
     if gate is not None:  # gate the columns, not z: the same sum, less memory
         weight = weight * gate.to(weight.dtype).repeat_interleave(block.attn.head_dim)
-    x = _plus(x, z, weight, proj.bias, block.ls1)
-    if class_path(mlp) != PLAIN_MLP:
-        return x + block.ls2(mlp(block.norm2(x)))
-    hidden = mlp.norm(mlp.act(mlp.fc1(block.norm2(x))))  # (B, T, 4d)
-    return _plus(x, hidden, mlp.fc2.weight, mlp.fc2.bias, block.ls2)
-
-
-def _plus(x: torch.Tensor, z: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, scale: Any) -> Any:
-    """x + scale(z W^T + b), (B, T, d); without a scale the product adds to the residual as it is written."""
-    if not isinstance(scale, nn.Identity):
-        return x + scale(F.linear(z, weight, bias))
-    out = torch.addmm(x.reshape(-1, x.shape[-1]), z.reshape(-1, z.shape[-1]), weight.T)
-    return (out if bias is None else out.add_(bias)).view(x.shape)
+    x = x + block.ls1(F.linear(z, weight, proj.bias))
+    return x + block.ls2(block.mlp(block.norm2(x)))
 
 
 def _heads_of(attention: Any, x: torch.Tensor) -> torch.Tensor:

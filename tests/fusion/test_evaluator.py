@@ -127,10 +127,10 @@ def test_a_linear_that_is_more_than_its_weights_is_left_to_the_module():
 
     view, x = variant("plain")
     module = copy.deepcopy(view.module)
-    layer = module.blocks[1].mlp.fc2
+    layer = module.blocks[1].attn.proj
     other = Shifted(layer.in_features, layer.out_features, dtype=layer.weight.dtype)
     other.load_state_dict(layer.state_dict())
-    module.blocks[1].mlp.fc2 = other
+    module.blocks[1].attn.proj = other
     changed = build_view("shifted", module, class_names=tuple("abcde"), input_size=(1, 16, 16))
     evaluator = MaskEvaluator(changed, x)
     mask = HeadMask.full(view.shape).prune(0, 1)
