@@ -70,7 +70,6 @@ def page() -> None:
         member_panel(state, widgets.result_of(work.score(state), patience=3.0))
     with answer:
         both = show_answer(cards, state, options, job)
-        intervals = st.container()
         caption, proof = st.container(), st.container()
     if both is None:
         return
@@ -84,7 +83,7 @@ def page() -> None:
         pictures(state, options, *both)
     with below:
         pins_panel(state, options)
-    with intervals:
+    with below:  # its progress, when it is slow, must not push the grid away from under a hand
         show_intervals(cards, state, options, both)
     work.loss_changes(state)  # last: the next toggle has an estimate
 
