@@ -95,6 +95,7 @@ class Sample:
     ood: Mapping[str, SampleSet]
     split: Split
     key: str = field(default="")
+    available: Mapping[str, int] = field(default_factory=dict)  # samples that each set at hand has
 
     @property
     def sets(self) -> dict[str, SampleSet]:
@@ -115,10 +116,10 @@ class Sample:
 
     @property
     def note(self) -> str:
-        """'500 of 4,000 validation samples; OOD: coat 250 of 1,000 (near), ...'"""
+        """'500 of 2,000 validation samples; OOD: 250 of 500 coat (near), ...'"""
         kind = "validation" if self.split == "val" else "test"
-        parts = [f"{len(p):,} of {p.total:,} {name} ({p.shift})" for name, p in self.ood.items()]
-        text = f"{len(self.id):,} of {self.id.total:,} {kind} samples"
+        parts = [f"{len(p):,} of {self.available.get(name, len(p)):,} {name} ({p.shift})" for name, p in self.ood.items()]
+        text = f"{len(self.id):,} of {self.available.get('', len(self.id)):,} {kind} samples"
         return f"{text}; OOD: {', '.join(parts)}" if parts else f"{text}; no OOD set"
 
 
@@ -135,7 +136,8 @@ def _sample(data_name: str, options: Options) -> Sample:
     ood = {name: part.sample(n) for (name, part), n in zip(sources.items(), _shares(sources, options.n), strict=True)}
     chosen = Sample(base.sample(options.n), ood, options.split)
     key = digest(options.split, chosen.id.digest, *(part.digest for part in ood.values()))
-    return Sample(chosen.id, ood, options.split, key)
+    have = {"": len(base), **{name: len(part) for name, part in sources.items()}}
+    return Sample(chosen.id, ood, options.split, key, have)
 
 
 def _shares(sources: Mapping[str, SampleSet], n: int) -> list[int]:

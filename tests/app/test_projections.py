@@ -48,7 +48,7 @@ def captions(at):
 
 def test_controls_set_the_number_of_samples_dimensions_and_mask():
     at = visit(n="100", plan=Plan((FULL.prune(0, 1),)).text)
-    assert "100 of 48,000 validation samples" in captions(at)
+    assert "100 of 2,000 validation samples" in captions(at)
     settle(at.segmented_control(key="dims").set_value(3).run())
     assert "Choose samples in 2 dimensions" in captions(at)
     settle(at.toggle(key="pruned").set_value(True).run())
