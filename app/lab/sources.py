@@ -118,8 +118,9 @@ class Sample:
     def note(self) -> str:
         """'500 of 2,000 validation samples; OOD: 250 of 500 coat (near), ...'"""
         kind = "validation" if self.split == "val" else "test"
-        parts = [f"{len(p):,} of {self.available.get(name, len(p)):,} {name} ({p.shift})" for name, p in self.ood.items()]
-        text = f"{len(self.id):,} of {self.available.get('', len(self.id)):,} {kind} samples"
+        n_of = {name: f"{len(part):,} of {self.available.get(name, len(part)):,}" for name, part in self.sets.items()}
+        parts = [f"{n_of[name]} {name} ({part.shift})" for name, part in self.ood.items()]
+        text = f"{n_of['']} {kind} samples"
         return f"{text}; OOD: {', '.join(parts)}" if parts else f"{text}; no OOD set"
 
 
