@@ -86,6 +86,7 @@ def test_the_state_survives_a_reload_and_travels_with_a_link(visit):
 
 def test_a_drag_paints_and_a_layers_number_takes_all_its_heads(visit):
     page = open_what_if(visit)
+    head(page, 5, 1).scroll_into_view_if_needed()  # the mouse goes by the window's coordinates
     first, last = head(page, 5, 1).bounding_box(), head(page, 5, 6).bounding_box()
     page.mouse.move(first["x"] + 9, first["y"] + 9)
     page.mouse.down()
