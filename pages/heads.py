@@ -60,7 +60,6 @@ def answer(scores: Any, label: str) -> None:
 def choose(state: Session, scores: Any, label: str) -> None:
     """Choose heads by hand or by rank, and take the choice along."""
     st.subheader("Choose heads and carry them along", anchor=False)
-    options = all_heads(state)
     if st.session_state.get(CHOSEN_FOR) != state.plan.shape:  # another model: its heads are others
         st.session_state[CHOSEN], st.session_state[CHOSEN_FOR] = (), state.plan.shape
     selected = st.session_state[CHOSEN]
@@ -78,8 +77,13 @@ def choose(state: Session, scores: Any, label: str) -> None:
             st.caption("Click or drag to choose; a click also opens the head's room below. Arrow keys and space work.")
         with st.container(width="stretch"):
             carry(state, scores, selected)
-            st.selectbox("Enter the room of a head", options, index=None, key="head", bind="query-params",
-                         placeholder="layer.head", help="Named layer.head, counted from 0.", width=260)  # fmt: skip
+            door(state)
+
+
+def door(state: Session) -> None:
+    """Whose room is open."""
+    st.selectbox("Enter the room of a head", all_heads(state), index=None, key="head", bind="query-params",
+                 placeholder="layer.head", help="Named layer.head, counted from 0.", width=260)  # fmt: skip
 
 
 def carry(state: Session, scores: Any, selected: tuple[tuple[int, int], ...]) -> None:
@@ -118,6 +122,7 @@ def page() -> None:
     with sides[1]:
         right = one_side(state, "right", "magnitude")
     if left is None or right is None:
+        door(state)  # a control that is not drawn while scores are made would lose its place in the address
         return
     criteria = lab.criteria()
     labels = [criteria[scores.criterion].label for scores in (left, right)]
