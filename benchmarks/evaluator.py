@@ -19,7 +19,7 @@ from hydra_core.models.view import ModelView
 def run() -> Iterator[Row]:
     torch.manual_seed(0)
     view = timm_view("timm/vit_tiny_patch16_224", timm.create_model("vit_tiny_patch16_224"))
-    x = torch.randn(16, 3, 224, 224)
+    x = torch.randn(64, 3, 224, 224)
     yield leave_one_out(view, x)
     yield from memory(view, x[:8])
 

@@ -30,6 +30,7 @@ from hydra_core.fusion.surgery import prune_model
 from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.models.attention import cut, kind_of, pad_to
 from hydra_core.models.blocks import carried, unchained
+from hydra_core.models.inplace import reuse_hidden
 from hydra_core.models.shadow import set_child, shadow
 from hydra_core.models.view import ModelView
 
@@ -238,6 +239,7 @@ def fuse(
         set_child(net, path, Branch(fuse_blocks([blocks[m] for m in firsts], options), parents, before))
         before = len(parents)
         groups.append(before)
+    net = reuse_hidden(shadow(net))  # a shadow: blocks may be the members' own
     return HydraEnsemble(view, plan, net.eval().requires_grad_(False), paths, groups, options)
 
 

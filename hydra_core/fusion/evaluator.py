@@ -265,7 +265,7 @@ class MaskEvaluator:
         """The stream before the first block at which masks part; kept, so that a search by layers goes on there."""
         first = leaves[0]
         prefixes = [self._prefix(first.mask, b) for b in range(self._parting(leaves, 0) + 1)]
-        stream = short.stages.advance(spine.resume(prefixes, part, short.stages), len(prefixes) - 1, first.gates)
+        stream = short.advance(spine.resume(prefixes, part, short.stages), len(prefixes) - 1, first.gates)
         spine.keep(prefixes[-1], stream)
         return stream
 
@@ -275,7 +275,7 @@ class MaskEvaluator:
             yield leaves[0], short.finish(stream, leaves[0].gates)
             return
         part = self._parting(leaves, stream.at)
-        stream = short.stages.advance(stream, part, leaves[0].gates)
+        stream = short.advance(stream, part, leaves[0].gates)
         with self._holding(stream, short.plain[part]):
             groups = self._groups(leaves, part)
             firsts = [group[0].gates for group in groups]
@@ -315,4 +315,4 @@ class MaskEvaluator:
 
 
 FEW = 2  # so few masks are a live what-if: keep their streams for the next toggle
-QUICK_BYTES = 3 * MIB  # one stream of a chunk: measured best where it and the MLP's hidden layer stay in cache
+QUICK_BYTES = 5 * MIB // 4  # one stream of a chunk: measured best where it and the MLP's hidden layer stay in cache

@@ -61,18 +61,18 @@ class GroupedLinear(nn.Module):
 
     def _one_by_one(self, x: torch.Tensor) -> torch.Tensor:
         """The members' products in turn, each written to its place: joining them afterwards would cost a copy."""
+        biases = (None,) * self.groups if self.bias is None else self.bias.unbind()
         if torch.is_grad_enabled():  # autograd cannot follow a product that is written into a given tensor
-            biases = (None,) * self.groups if self.bias is None else self.bias.unbind()
             parts = zip(x.chunk(self.groups), self.weight.unbind(), biases, strict=True)
             return torch.cat([F.linear(part, weight, bias) for part, weight, bias in parts])
         flat = x.reshape(self.groups, -1, x.shape[-1])  # (G*B, ..., d_in) -> (G, N, d_in)
         out = x.new_empty(self.groups, flat.shape[1], self.out_features)
-        for g in range(self.groups):
-            weight = self.weight[g].t()
-            if self.bias is None:
-                torch.mm(flat[g], weight, out=out[g])
+        turns = zip(flat.unbind(), self.weight.transpose(1, 2).unbind(), biases, out.unbind(), strict=True)
+        for rows, weight, bias, place in turns:
+            if bias is None:
+                torch.mm(rows, weight, out=place)
             else:
-                torch.addmm(self.bias[g], flat[g], weight, out=out[g])
+                torch.addmm(bias, rows, weight, out=place)
         return out.reshape(*x.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:

@@ -2,6 +2,7 @@
 
 - At the block where masks part, everything up to the output projection is the same for all of them
   (heads are gated at its input): `heads` runs attention once and `step` the rest once a mask.
+- The residual sums write over their products, which nobody else holds.
 - A classifier that reads one token needs only that token's row of the last block: `LastToken`.
 
 Each is used only for structures it is written for, after a check on one sample.
@@ -72,10 +73,17 @@ class Shortcuts:
     def step(self, stream: Stream, gates: Gates, z: torch.Tensor | None = None) -> Stream:
         """The stream after the next block; `z` is what `heads` gave for it, if it is at hand."""
         b = stream.at
-        if z is None:
+        if not self.plain[b]:
             return self.stages.advance(stream, b + 1, gates)
         block: Any = self.stages.slots[b].block
+        z = _heads_of(block.attn, block.norm1(stream.hidden)) if z is None else z
         return replace(stream, hidden=_rest(block, stream.hidden, z, gates[self.stages.layers_of[b][0]]), at=b + 1)
+
+    def advance(self, stream: Stream, stop: int, gates: Gates) -> Stream:
+        """The stream before block `stop`; as `Stages.advance`."""
+        while stream.at < stop and self.plain[stream.at]:
+            stream = self.step(stream, gates)
+        return self.stages.advance(stream, stop, gates)
 
     def finish(self, stream: Stream, gates: Gates, z: torch.Tensor | None = None) -> torch.Tensor:
         """Logits (B, C) from any stream; as `Stages.finish`, with the last block cut to the token that is read.
@@ -83,11 +91,12 @@ class Shortcuts:
         Args:
             z: what `heads` gave for this very stream, if it is at hand.
         """
-        if z is not None and stream.at < len(self.plain) - (self.last is not None):
+        end = len(self.plain) - (self.last is not None)
+        if z is not None and stream.at < end:
             stream, z = self.step(stream, gates, z), None
+        stream = self.advance(stream, max(end, stream.at), gates)
         if self.last is None or stream.at == len(self.plain):
             return self.stages.finish(stream, gates)
-        stream = self.stages.advance(stream, len(self.plain) - 1, gates)
         z = self.heads(stream) if z is None else z
         assert z is not None
         return self.last.logits(stream.hidden, z, gates[self.stages.layers_of[-1][0]])
@@ -122,8 +131,8 @@ def _rest(block: Any, x: torch.Tensor, z: torch.Tensor, gate: torch.Tensor | Non
     weight = proj.weight
     if gate is not None:  # gate the columns, not z: the same sum, less memory
         weight = weight * gate.to(weight.dtype).repeat_interleave(block.attn.head_dim)
-    x = x + block.ls1(F.linear(z, weight, proj.bias))
-    return x + block.ls2(block.mlp(block.norm2(x)))
+    x = block.ls1(F.linear(z, weight, proj.bias)).add_(x)  # in place: a product of ours, nobody else holds it
+    return block.ls2(block.mlp(block.norm2(x))).add_(x)
 
 
 def _heads_of(attention: Any, x: torch.Tensor) -> torch.Tensor:

@@ -24,6 +24,7 @@ from torch import nn
 from hydra_core.errors import MaskError
 from hydra_core.heads.mask import HeadMask
 from hydra_core.models.attention import owner_of
+from hydra_core.models.inplace import reuse_hidden
 from hydra_core.models.shadow import set_child, shadow
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class Stages:
 
     def __init__(self, view: ModelView) -> None:
         self.view = view
-        self.model = shadow(view.module)
+        self.model = reuse_hidden(shadow(view.module))
         self.slots = [_Slot(self.model.get_submodule(path)) for path in view.blocks]
         self.gates = []
         for layer in view.layers:
