@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app import lab
+from app import access, lab
 from app.cache import MIB
 from hydra_core.data.corruptions import MARK
 from hydra_core.data.load import DATA, register_data
@@ -22,7 +22,6 @@ from hydra_core.data.sets import DataBundle, SampleSet
 from hydra_core.errors import DataError, HydraError
 
 ROOM = 4096 * MIB  # bytes of all that was brought; the oldest leave, the newest always stays
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _order: OrderedDict[str, int] = OrderedDict()  # name -> bytes, oldest first
 _lock = threading.Lock()
 
@@ -40,11 +39,6 @@ class Brought:
     def is_used(self, data_name: str) -> bool:
         """Whether a data set's name is this one's, numbered for some model or corrupted, or not."""
         return data_name.partition(MARK)[0].partition(".")[0] == self.name
-
-
-def only_this_machine(address: object) -> bool:
-    """Whether a server at this address serves its own machine alone, so that paths may be typed."""
-    return str(address or "") in LOOPBACK
 
 
 # -- data --------------------------------------------------------------------------------------
@@ -65,6 +59,9 @@ def read_data(
     """
     from hydra_core.data.sources import build_bundle
 
+    for path in (content, *(part for part, _ in ood.values())):
+        if isinstance(path, str):
+            access.check_path(path)
     sources = {name: part for name, (part, _) in ood.items()}
     shifts = {name: shift for name, (_, shift) in ood.items()}
     bundle, reports = build_bundle(content, sources, name=title, shifts=shifts, progress=progress, cancel=cancel)  # type: ignore[arg-type]
@@ -131,8 +128,8 @@ def align(brought: Brought, model_name: str) -> Brought:
     """The data numbered as the model numbers its classes. Its name grows by a digest, as other samples need another."""
     from hydra_core.data.splits import align_classes
 
-    names = lab.model(model_name).class_names
-    val, test = (align_classes(part, names) for part in (brought.bundle.val, brought.bundle.test))
+    classes = lab.model(model_name).class_names
+    val, test = (align_classes(part, classes) for part in (brought.bundle.val, brought.bundle.test))
     bundle = replace(brought.bundle, val=val, test=test)
     return replace(brought, name=_register(bundle, f"{brought.name}.{bundle.digest}"), bundle=bundle)
 
@@ -152,6 +149,9 @@ def load_weights(name: str, source: Source | None, *, progress: Any = None, canc
     """
     from hydra_core.models.load import load_model
 
+    access.check_model(name)
+    if isinstance(source, str):
+        access.check_path(source)
     if progress is not None:
         progress(0.0, "reading the weights" if source is not None else "fetching the weights")
     if source is None:

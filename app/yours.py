@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app import bring, lab, widgets, work
+from app import access, bring, lab, widgets, work
 from app.cache import digest
 from app.errors import error_box, escape
 from app.session import Session
@@ -107,7 +107,7 @@ def base_card(state: Session) -> None:
 
 def data_panel(state: Session) -> None:
     """Read a labelled set and OOD sources, then use them."""
-    local = bring.only_this_machine(st.get_option("server.address"))
+    local = access.paths_allowed()
     ways = ["Upload", "From this machine or the hub"] if local else ["Upload"]
     way = st.segmented_control("Where are they?", ways, default=ways[0], required=True, key="your_data/way",
                                help="Paths are offered only where the server runs for its own machine.")  # fmt: skip
@@ -279,7 +279,7 @@ HUB, FILE, UPLOAD = "Pretrained, from the hub", "A file on this machine", "Uploa
 
 def model_panel(state: Session) -> None:
     """A model by name with weights from the hub, a file or an upload."""
-    local = bring.only_this_machine(st.get_option("server.address"))
+    local = access.paths_allowed()
     name = st.text_input(
         "Model", key="your_data/model", placeholder="timm/vit_tiny_patch16_224",
         help="timm/NAME for image classifiers and backbones, open_clip/CONFIG for zero-shot models, hf/OWNER/NAME "

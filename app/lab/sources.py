@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from app import access
 from app.cache import digest
 from app.lab import store
 
@@ -42,10 +43,11 @@ def model(name: str) -> ModelView:
     """A model as a read-only view, shared by all sessions.
 
     Raises:
-        HydraError: it does not exist, or cannot be loaded or pruned.
+        HydraError: it does not exist, cannot be loaded or pruned, or is a path that this server does not open.
     """
     from hydra_core.models.load import load_model
 
+    access.check_model(name)
     return store.models.get(name, lambda: load_model(name), lambda view: 4 * view.parameters)
 
 

@@ -96,14 +96,6 @@ def test_a_folder_of_this_machine_with_a_probe(tmp_path):
     assert at.success
 
 
-def test_paths_are_for_servers_of_this_machine_alone():
-    assert bring.only_this_machine("127.0.0.1")
-    assert bring.only_this_machine("localhost")
-    assert not bring.only_this_machine("0.0.0.0")
-    assert not bring.only_this_machine(None)
-    assert not bring.only_this_machine("")
-
-
 def test_lines_of_ood_sources():
     assert bring.parse_sources("near /a/b/cats.zip\n\n far hf:me/dogs \nfar /a/b/") == {
         "cats": ("/a/b/cats.zip", "near"),
