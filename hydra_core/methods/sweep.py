@@ -23,7 +23,7 @@ import numpy as np
 from hydra_core.cost import cost_of
 from hydra_core.data.sets import DataBundle, SampleSet
 from hydra_core.errors import Cancelled, DataError, MaskError, UnknownNameError
-from hydra_core.heads.generators import circ_members, random_members
+from hydra_core.heads.generators import circ_members, random_members, taylor_members
 from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.heads.scores import HeadScores, score_heads
 from hydra_core.heads.validation import StackedSets, Validation
@@ -211,6 +211,11 @@ def _circuits(by: str) -> Callable[..., list[HeadMask]]:
     return masks
 
 
+def _taylors(bench: Bench, keeps: Sequence[int], layers: Sequence[int], members: int, *unused: Any) -> list[HeadMask]:
+    plan = taylor_members(bench.view, bench.ids, members=members, keep=keeps, layers=layers, seed=bench.seed)
+    return list(plan.masks)
+
+
 def _random(bench: Bench, keeps: Sequence[int], layers: Sequence[int], members: int, *unused: Any) -> list[HeadMask]:
     plan = random_members(bench.view, members=members, keep=keeps, layers=layers, seed=bench.seed)
     return list(plan.masks)
@@ -221,6 +226,10 @@ METHODS: dict[str, SweepMethod] = {
     "circ_avg": SweepMethod(
         "CircAvg", "One model; a circuit search on (accuracy + AUROC) / 2 says which heads stay.",
         _circuits("objective"), False, True,
+    ),
+    "hydra_taylor": SweepMethod(
+        "Hydra (Taylor)", "Members keep the best heads by Taylor, each scored on its own half of the searched samples.",
+        _taylors,
     ),
     "hydra_circ": SweepMethod(
         "Hydra (Circ), objectives", "Members are circuits of different objectives: (accuracy + AUROC) / 2, accuracy, "
@@ -407,7 +416,7 @@ EVERY, SOME, MEMBERS = (1, 2, 3, 4, 5, 6, 7), (2, 4, 6), (1, 2, 3, 4, 5)
 LATE = ((3, 4, 5), (4, 5))
 DEMO_GRIDS = (
     Grid(("taylor", "circ_avg"), EVERY, (1,), LATE),
-    Grid(("hydra_circ", "hydra_circ_resampled", "hydra_random"), SOME, MEMBERS, LATE),
+    Grid(("hydra_taylor", "hydra_circ", "hydra_circ_resampled", "hydra_random"), EVERY, MEMBERS, LATE),
     # a search over all layers takes long: single pruned models only
     Grid(("taylor", "circ_avg"), SOME, (1,), ((0, 1, 2, 3, 4, 5),)),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,11 @@ class Point:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Point:
-        """What `asdict` made of a point, back from JSON."""
+        """A point by the names of its fields, as JSON holds it."""
         return cls(**dict(data) | {"layers": tuple(data["layers"]), "masks": tuple(data["masks"])})
+
+
+FACTS = tuple(item.name for item in fields(Point) if item.name != "values")  # of a point's row in JSON
 
 
 @dataclass(frozen=True)
@@ -82,10 +85,12 @@ class Sweep:
         return _write(self.frame().to_csv(index=False), path)
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Everything, one line a point; `from_json` reads it."""
-        lines = ",\n".join(json.dumps(asdict(point), separators=(",", ":")) for point in self.points)
-        head = json.dumps(dict(self.provenance), indent=1)
-        return _write(f'{{"provenance": {head},\n"points": [\n{lines}\n]}}\n', path)
+        """Everything, one short line a point (names stand in the head, once); `from_json` reads it."""
+        metrics = list(dict.fromkeys(name for point in self.points for name in point.values))
+        rows = [[*(getattr(p, name) for name in FACTS), [p.values.get(name) for name in metrics]] for p in self.points]
+        lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+        head = json.dumps({"provenance": dict(self.provenance), "facts": FACTS, "metrics": metrics}, indent=1)
+        return _write(f'{head[:-2]},\n"points": [\n{lines}\n]}}\n', path)
 
     @classmethod
     def from_json(cls, text: str) -> Sweep:
@@ -96,7 +101,9 @@ class Sweep:
         """
         try:
             data = json.loads(text)
-            return cls(tuple(map(Point.from_json, data["points"])), data["provenance"])
+            named = (dict(zip((*data["facts"], "values"), row, strict=True)) for row in data["points"])
+            rows = (row | {"values": dict(zip(data["metrics"], row["values"], strict=True))} for row in named)
+            return cls(tuple(map(Point.from_json, rows)), data["provenance"])
         except (ValueError, TypeError, KeyError) as error:
             raise DataError("This is not a sweep", expected="what Sweep.to_json wrote", got=repr(text[:60])) from error
 

@@ -1,6 +1,5 @@
 """The sweep: a point is what fusing and evaluating its masks gives; cells are remembered; no sample is seen twice."""
 
-import json
 import threading
 from dataclasses import replace
 from io import StringIO
@@ -44,7 +43,7 @@ def test_there_is_one_point_a_method_heads_members_and_repeat(found):
             assert {mask.counts for mask in masks} == {(4, p.keep, p.keep)}
 
 
-@pytest.mark.parametrize("method", ["taylor", "hydra_circ", "hydra_circ_resampled", "hydra_random"])
+@pytest.mark.parametrize("method", ["taylor", "hydra_taylor", "hydra_circ", "hydra_random"])
 def test_a_point_is_what_the_fused_ensemble_gives_in_float64(found, method):
     (point,) = points(found, method=method, keep=2, members=4 if METHODS[method].ensemble else 1, seed=1)
     _, (samples, oods) = SIZES.split(bundle(), 1)
@@ -80,6 +79,14 @@ def test_taylor_keeps_the_best_heads_of_its_scores_for_every_number(found):
     for keep in GRID.keeps:
         (point,) = points(found, method="taylor", keep=keep, seed=0)
         assert point.masks == (hc.HeadMask.top(scores, keep, (1, 2)).text,)
+
+
+def test_members_of_hydra_taylor_keep_the_best_heads_of_their_own_half(found):
+    (ids, _), _ = SIZES.split(bundle(), 0)
+    halves = [hc.score_heads(tiny(), ids.sample(round(len(ids) / 2), member), "taylor") for member in range(4)]
+    for keep in GRID.keeps:
+        (point,) = points(found, method="hydra_taylor", keep=keep, seed=0, members=4)
+        assert point.masks == tuple(hc.HeadMask.top(scores, keep, (1, 2)).text for scores in halves)
 
 
 def test_what_is_searched_is_never_measured_and_no_test_sample_is_touched():
@@ -217,7 +224,7 @@ def test_a_grid_that_does_not_fit_is_refused_before_any_work(change, error, word
 
 def test_circuits_without_ood_are_refused_and_taylor_is_not():
     data = replace(bundle(), ood_val={})
-    assert set(Grid.default(tiny(), data).methods) == {"taylor", "hydra_random"}
+    assert set(Grid.default(tiny(), data).methods) == {"taylor", "hydra_taylor", "hydra_random"}
     with pytest.raises(DataError, match="CircAvg needs out-of-distribution"):
         sweep([tiny()], data, [GRID], sizes=SIZES)
     found = sweep([tiny()], data, [Grid(("taylor",), (2,), (1,), ((2,),))], sizes=SIZES, seeds=(0,))
@@ -255,7 +262,7 @@ def test_the_command_writes_a_table_and_goes_on_where_it_was(tmp_path, capsys):
     assert main(words) == 0
     assert (tmp_path / "sweep.json").read_text() == first
     assert (tmp_path / "cells.jsonl").read_text() == cells
-    assert [p["method"] for p in json.loads(first)["points"]] == [SINGLE, "taylor", "hydra_random"]
+    assert [p.method for p in Sweep.from_json(first).points] == [SINGLE, "taylor", "hydra_random"]
     assert len(pd.read_csv(tmp_path / "sweep.csv")) == 3
     assert main(["sweep"]) == 1
     assert main([*words[:2], "--layers", "first", "--out", str(tmp_path)]) == 1
