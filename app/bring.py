@@ -163,6 +163,34 @@ def load_weights(name: str, source: Source | None, *, progress: Any = None, canc
     return _keep_view(view)
 
 
+def can_name(model_name: str, bundle: DataBundle) -> bool:
+    """Whether a model has as many classes as the data and no names for them: it may have been trained on them."""
+    view = lab.model(model_name)
+    nameless = all(name.removeprefix("class ").removeprefix("LABEL_").isdigit() for name in view.class_names)
+    return nameless and view.num_classes == len(bundle.class_names)
+
+
+def name_classes(model_name: str, bundle: DataBundle) -> str:
+    """The model with the data's class names on its own outputs, in their order; returns its secret name.
+
+    Raises:
+        HydraError: another number of classes, or the model names its own (see `can_name`).
+    """
+    if not can_name(model_name, bundle):
+        raise HydraError(
+            "The model's classes cannot take these names",
+            expected=f"{lab.model(model_name).num_classes} classes, and a model without names of its own",
+            got=f"{len(bundle.class_names)} names",
+        )
+    view = lab.model(model_name)
+    return _keep_view(replace(view, class_names=bundle.class_names), made_from=title_of(model_name))
+
+
+def title_of(model_name: str) -> str:
+    """What people call a model: the name that what was brought was made from, else its own."""
+    return str(lab.model(model_name).info.get("made_from", model_name))
+
+
 def fit_probe(model_name: str, bundle: DataBundle, *, progress: Any = None, cancel: Any = None) -> str:
     """A classifier for the data's classes on the frozen model; returns the new model's secret name.
 
@@ -181,12 +209,16 @@ def fit_probe(model_name: str, bundle: DataBundle, *, progress: Any = None, canc
             hint="Upload your own samples, or choose a model that knows these classes.",
         )
     features = features_view(lab.model(model_name))
-    return _keep_view(lab.infer(lambda: with_probe(features, train, progress=progress, cancel=cancel)))
+    # fitting the classifier comes after the features and tells nothing of how far it is
+    reading = None if progress is None else lambda share, text="": progress(0.8 * share, text)
+    made = lab.infer(lambda: with_probe(features, train, progress=reading, cancel=cancel))
+    return _keep_view(made, made_from=f"{title_of(model_name)}, new classifier")
 
 
-def _keep_view(view: Any) -> str:
+def _keep_view(view: Any, made_from: str = "") -> str:
     name = f"yours/{secrets.token_urlsafe(9)}"
-    _views()[name] = replace(view, name=name, info={**view.info, "made_from": view.name}, _local=threading.local())
+    info = {**view.info, "made_from": made_from or view.name}
+    _views()[name] = replace(view, name=name, info=info, _local=threading.local())
     _remember(name, sum(p.numel() * p.element_size() for p in view.module.parameters()))
     return name
 

@@ -14,9 +14,10 @@ from app.errors import error_box, escape
 from app.session import Session
 from app.widgets import Card
 from hydra_core.data.limits import size_text
+from hydra_core.data.sources import Upload
 from hydra_core.errors import HydraError
 
-BROUGHT = "your_data/brought"
+BROUGHT, LOADED = "your_data/brought", "your_data/loaded"
 DATA_KINDS = ["zip", "csv", "tsv", "jsonl", "npz"]
 DATA_HELP = (
     "A zip with one folder of images a class; or a CSV, TSV or JSONL file with a text and a label column; or an npz "
@@ -77,7 +78,7 @@ def base_card(state: Session) -> None:
         "parameters": view.parameters,
     }
     widgets.metric_cards(CARDS, values)
-    named = f"**{escape(view.info.get('made_from', state.model))}** on **{escape(lab.data(state.data).name)}**"
+    named = f"**{escape(bring.title_of(state.model))}** on **{escape(lab.data(state.data).name)}**"
     st.markdown(
         f"{named}: {100 * found.accuracy:.1f} % of {found.samples:,} samples right "
         f"(95 % interval {100 * found.low:.1f} to {100 * found.high:.1f} %)."
@@ -140,8 +141,8 @@ def _uploads() -> Sources | None:
     others = st.file_uploader(
         "Samples the model should not know (optional)", type=DATA_KINDS, accept_multiple_files=True,
         key="your_data/ood",
-        help="Each file is one OOD source. The first of a kind serves validation or test as a whole, so bring two "
-        "or more to have both.",
+        help="Each file is one OOD source. Of two of a kind, one serves validation and one the test; the only one of "
+        "its kind serves both, half and half.",
     )  # fmt: skip
     shifts = {}
     for file in others:
@@ -152,7 +153,10 @@ def _uploads() -> Sources | None:
         shifts[name] = (file, shift)
     if main is None:
         return None
-    return main.name.rsplit(".", 1)[0][:60], main.getvalue(), {n: (f.getvalue(), s) for n, (f, s) in shifts.items()}
+    content: dict[str, tuple[bring.Source, str]] = {
+        name: (Upload(file.getvalue(), file.name), shift) for name, (file, shift) in shifts.items()
+    }
+    return main.name.rsplit(".", 1)[0][:60], Upload(main.getvalue(), main.name), content
 
 
 def _typed() -> Sources | None:
@@ -197,18 +201,57 @@ def use_data(state: Session, found: bring.Brought) -> None:
             state.data = bring.align(found, state.model).name
             st.rerun()
     else:
-        probe(state, state.model, found.name, found.bundle)
+        own_classes(state, state.model, found.name, found.bundle)
+
+
+def own_classes(state: Session, model: str, data_name: str, bundle: Any) -> None:
+    """For a model that does not name the data's classes: it has them unnamed, or gets a new classifier."""
+    if not bring.can_name(model, bundle):
+        probe(state, model, data_name, bundle)
+        return
+    st.markdown(
+        f"**{escape(bring.title_of(model))}** has {len(bundle.class_names)} outputs without names, as many as there "
+        "are classes here."
+    )
+    keep = "Its outputs are these classes, in this order"
+    way = st.radio("What do its outputs mean?", [keep, "Something else: fit a new classifier"],
+                   key="your_data/outputs",
+                   help="Class folders are numbered by name, as torchvision's ImageFolder does.")  # fmt: skip
+    if way != keep:
+        probe(state, model, data_name, bundle)
+        return
+    names = ", ".join(bundle.class_names[:12]) + (" ..." if len(bundle.class_names) > 12 else "")
+    st.caption(f"In order: {escape(names)}. The accuracy on top shows at once if the order is another.")
+    if st.button("Use this model", type="primary", key="your_data/use_named", icon=":material/check:"):
+        switch(state, bring.name_classes(model, bundle), data_name)
+
+
+def switch(state: Session, model: str, data_name: str) -> None:
+    """Use a model and data from now on; what was loaded on the way is done with."""
+    state.use_model(model, lab.shape(model))
+    state.data = data_name
+    st.session_state.pop(LOADED, None)
+    st.rerun()
 
 
 def probe(state: Session, model: str, data_name: str, bundle: Any) -> None:
     """Offer a linear classifier for the data's classes on a frozen model, then use both."""
+    title = escape(bring.title_of(model))
+    if bundle.train is None or not len(bundle.train):
+        st.info(
+            f"**{title}** does not name the classes of **{escape(bundle.name)}**, and this data has no training part "
+            "to fit a classifier on. Read labelled samples of your own under Bring data and use them, then come back.",
+            icon=":material/info:",
+        )
+        return
     st.markdown(
-        f"**{escape(model)}** does not name these classes. Its weights stay as they are; a linear classifier for "
-        "them is fitted on its features (logistic regression), and its accuracy is shown."
+        f"**{title}** does not name the classes of **{escape(bundle.name)}**. Its weights stay as they are; a linear "
+        "classifier for them is fitted on its features (logistic regression), and its accuracy is shown."
     )
     pressed = st.button(
-        "Fit a classifier and use both", type="primary", key="your_data/fit", icon=":material/fitness_center:"
-    )
+        "Fit a classifier, then use it on this data", type="primary", key="your_data/fit",
+        icon=":material/fitness_center:",
+    )  # fmt: skip
     name = run_job(
         "your_data/fit_job",
         pressed,
@@ -219,9 +262,7 @@ def probe(state: Session, model: str, data_name: str, bundle: Any) -> None:
         ),
     )
     if name is not None:
-        state.use_model(name, lab.shape(name))
-        state.data = data_name
-        st.rerun()
+        switch(state, name, data_name)
 
 
 # -- a shifted version -----------------------------------------------------------------------------
@@ -311,18 +352,21 @@ def model_panel(state: Session) -> None:
         ),
     )
     if found is not None:
-        st.session_state["your_data/loaded"] = found
-    loaded = st.session_state.get("your_data/loaded")
+        st.session_state[LOADED] = found
+    loaded = st.session_state.get(LOADED)
     if loaded is not None:
         use_model(state, loaded)
 
 
 def use_model(state: Session, name: str) -> None:
-    """What was loaded, and a way to use it on the session's data."""
-    view, bundle = lab.model(name), lab.data(state.data)
+    """What was loaded, and a way to use it: on the data that were read and wait for a model, else on the session's."""
+    waiting = st.session_state.get(BROUGHT)
+    if waiting is not None and (waiting.is_used(state.data) or bring.reads(name, waiting.bundle) is not None):
+        waiting = None
+    view, bundle = lab.model(name), lab.data(state.data) if waiting is None else waiting.bundle
     heads = f"{len(view.shape)} x {view.shape[0]}" if len(set(view.shape)) == 1 else f"{sum(view.shape)} in all"
     st.markdown(
-        f"**{escape(view.info.get('made_from', name))}** is loaded: {heads} heads, {view.parameters / 1e6:.1f} M "
+        f"**{escape(bring.title_of(name))}** is loaded: {heads} heads, {view.parameters / 1e6:.1f} M "
         f"parameters, {view.num_classes:,} classes, reads {' x '.join(map(str, view.input_size))}."
     )
     if name == state.model:
@@ -335,7 +379,6 @@ def use_model(state: Session, name: str) -> None:
             st.rerun()
     elif bring.fits(name, bundle):
         if st.button("Use this model", type="primary", key="your_data/use_model", icon=":material/check:"):
-            state.use_model(name, view.shape)
-            st.rerun()
+            switch(state, name, state.data if waiting is None else bring.align(waiting, name).name)
     else:
-        probe(state, name, state.data, bundle)
+        own_classes(state, name, state.data if waiting is None else waiting.name, bundle)

@@ -111,14 +111,16 @@ class IntakeReport:
 
     @property
     def summary(self) -> str:
-        """One line: '120 of 500 samples in 3 classes; 2 skipped (1 truncated, 1 empty)'."""
+        """One line: '120 of 500 samples in 3 classes; 2 files skipped (1 truncated, 1 empty)'."""
         text = f"{self.read:,} of {self.found:,} samples"
         if self.classes:
             text += f" in {len(self.classes):,} class{'es' * (len(self.classes) != 1)}"
         if self.counts:
             reasons = [f"{count:,} {reason}" for reason, count in self.counts.most_common(3)]
             more = len(self.counts) - len(reasons)
-            text += f"; {self.skipped_count:,} skipped ({', '.join(reasons)}{f', {more} more reasons' * (more > 0)})"
+            unit = "file" if self.kind in ("zip", "folder") else "row"
+            text += f"; {self.skipped_count:,} {unit}{'s' * (self.skipped_count != 1)} skipped"
+            text += f" ({', '.join(reasons)}{f', {more} more reasons' * (more > 0)})"
         return text
 
     def rows(self) -> list[dict[str, str]]:

@@ -24,6 +24,19 @@ Source = str | Path | bytes | BinaryIO
 SourceKind = Literal["folder", "zip", "csv", "tsv", "jsonl", "npz", "hf"]
 
 HUB = "hf:"
+
+
+class Upload(bytes):
+    """The bytes of an upload, with the name its owner gave it (only for showing)."""
+
+    name: str
+
+    def __new__(cls, content: bytes, name: str) -> Upload:
+        made = super().__new__(cls, content)
+        made.name = name
+        return made
+
+
 _FOREIGN = {
     b"\x1f\x8b": "a gzip file",
     b"7z\xbc\xaf\x27\x1c": "a 7z archive",
@@ -131,7 +144,17 @@ def _read_file(
         container = ZipContainer(file, report.source, limits)
         return read_class_folders(container, name, report, limits, seed, watch)
     form = kind if kind in ("csv", "tsv", "jsonl") else None
-    return read_table(file, name, report, limits, seed, watch, columns, form)
+    try:
+        return read_table(file, name, report, limits, seed, watch, columns, form)
+    except DataError as error:
+        suffix = Path(report.source).suffix.lower()
+        if suffix not in (".zip", ".npz"):
+            raise
+        raise UploadError(
+            f"{report.source} is no {suffix} file, whatever its name says, and no table either",
+            expected="a zip archive, which begins with the letters PK",
+            hint="It may be cut off or renamed: make it anew.",
+        ) from error
 
 
 def _kind_of(file: BinaryIO, report: IntakeReport, limits: Limits) -> str:
@@ -156,7 +179,7 @@ def _refuse_other(wanted: str | None, found: str, report: IntakeReport) -> None:
 def _shown(source: Source) -> str:
     """What the user calls a source. Only for showing."""
     if isinstance(source, bytes):
-        return "upload"
+        return source.name if isinstance(source, Upload) else "upload"
     if isinstance(source, (str, Path)):
         text = str(source)
         return text if text.startswith(HUB) else Path(text).name or text
@@ -206,7 +229,7 @@ def build_bundle(
     Args:
         id_source: class folders, a table with labels, an npz ... (see `read_source`). Its own splits
             (folders named train, val, test; arrays named x_train ...) are kept, else it is split.
-        ood_sources: name -> source; each whole source serves either validation or test.
+        ood_sources: name -> source; a whole source serves validation or test, the only one of its kind half of each.
         shifts: name -> "near" or "far" ("far" where not said).
         roles: name -> "val" or "test"; by turns where not said (see `assign_roles`).
         fractions: shares of train, val and test.

@@ -228,24 +228,41 @@ def make_bundle(
     """A DataBundle of one ID source and OOD sources that are already read.
 
     OOD samples lose their labels; those that are copies of ID samples, or of a sample of an earlier
-    OOD source, are left out (and noted), so that no sample stands on two sides.
+    OOD source, are left out (and noted), so that no sample stands on two sides. A source that is the only one of
+    its kind of shift, and has no given role, serves both sides, half and half, copies together (and that is noted).
 
     Raises:
         DataError: see `split_samples`; an OOD source of another kind (texts and images); a role or
             shift for a source that does not exist.
     """
     shifts = {key: (shifts or {}).get(key, "far") for key in ood} | _only_known(shifts or {}, ood, "shift")
-    role = assign_roles(shifts, _only_known(roles or {}, ood, "role"))
+    given = _only_known(roles or {}, ood, "role")
+    alone = {key for key, shift in shifts.items() if list(shifts.values()).count(shift) == 1 and key not in given}
+    role = assign_roles({key: shift for key, shift in shifts.items() if key not in alone}, given)
     parts = splits_of(id_intake, fractions, seed)
     seen = set(content_digests(id_intake.samples))
     sides: dict[Role, dict[str, SampleSet]] = {"val": {}, "test": {}}
     for key, intake in ood.items():
         samples = _as_ood(key, intake, shifts[key], id_intake.samples.kind, seen)
-        sides[role[key]][key] = samples
+        halves = _both_sides(samples, intake.report, seed) if key in alone else {role[key]: samples}
+        for side, half in halves.items():
+            sides[side][key] = half
         seen |= set(content_digests(samples))
     if ood and not sides["val"]:
         id_intake.report.note("No OOD source is left to choose settings on; bring a second one for that.")
     return DataBundle(name, parts["val"], parts["test"], parts.get("train"), sides["val"], sides["test"], about=about)
+
+
+def _both_sides(samples: SampleSet, report: IntakeReport, seed: int) -> dict[Role, SampleSet]:
+    """Half of a source for validation, half for the test; all for the test where copies cannot be parted."""
+    halves = _divide(list(range(len(samples))), content_digests(samples), (0.0, 0.5, 0.5), seed)
+    if not halves["val"]:
+        return {"test": samples}
+    report.note(
+        f"The only {samples.shift} source: one half serves validation, the other the test, so settings are tested on "
+        "the kind of samples that chose them. A second source makes the test stricter."
+    )
+    return {"val": samples.take(sorted(halves["val"])), "test": samples.take(sorted(halves["test"]))}
 
 
 def _only_known(given: Mapping[str, T], ood: Mapping[str, Intake], what: str) -> dict[str, T]:

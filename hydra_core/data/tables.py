@@ -185,7 +185,7 @@ def _find(header: list[str], wanted: str | None, usual: list[str], what: str) ->
     raise DataError(
         f"There is no column for the {what}" + (f" named {safe_name(wanted, 40)!r}" if wanted else ""),
         expected=f"one of the columns {shown}{' ...' * (len(header) > 12)}",
-        hint=f"Name it: {what}_column=... (the first line must hold the names).",
+        hint=f'The first line must hold the names; call the column "{what}" (or, from Python, {what}_column=...).',
     )
 
 

@@ -139,18 +139,59 @@ def test_uploaded_weights_become_a_model_that_no_list_shows(own):
     assert lab.model(fitted).info["probe_accuracy"] > 0.5
 
 
-def test_weights_of_this_machine_on_the_page(tmp_path):
+def loaded_by_path(tmp_path, classes, brought=None):
+    """The page after a checkpoint with so many classes was loaded from a file."""
     torch.manual_seed(0)
     file = tmp_path / "w.safetensors"
-    file.write_bytes(save(timm.create_model("test_vit", num_classes=4).state_dict()))
+    file.write_bytes(save(timm.create_model("test_vit", num_classes=classes).state_dict()))
     at = visit("your_data", bring="Bring a model")
+    if brought is not None:
+        at.session_state[yours.BROUGHT] = brought
     at.text_input(key="your_data/model").set_value("timm/test_vit").run()
     at.segmented_control(key="your_data/weights").set_value(yours.FILE).run()
     at.text_input(key="your_data/weights_path").set_value(str(file)).run()
-    at = settle(at.button(key="your_data/load").click().run())
+    return settle(at.button(key="your_data/load").click().run())
+
+
+def test_weights_of_this_machine_on_the_page(tmp_path):
+    at = loaded_by_path(tmp_path, classes=4)
     assert not at.exception
     assert "**timm/test\\_vit** is loaded: 6 x 2 heads" in texts(at)
-    assert at.button(key="your_data/fit")
+    assert any("no training part" in info.value for info in at.info), "the demo data cannot fit a classifier"
+    with pytest.raises(KeyError):
+        at.button(key="your_data/fit")
+
+
+def test_a_checkpoint_keeps_its_own_classifier_on_the_data_that_wait_for_it(tmp_path, own):
+    at = loaded_by_path(tmp_path, classes=3, brought=own)
+    assert "In order: low, mid, top" in texts(at)
+    at = settle(at.button(key="your_data/use_named").click().run())
+    state = at.session_state["hydra/session"]
+    assert state.data == own.name
+    assert lab.model(state.model).class_names == ("low", "mid", "top")
+    assert "**timm/test\\_vit** on **bands**" in texts(at)
+    assert "is loaded" not in texts(at), "what was loaded is in use, so nothing waits any more"
+    native = timm.create_model("test_vit", num_classes=3).eval()
+    native.load_state_dict(lab.model(state.model).module.state_dict())
+    x = torch.randn(1, 3, 160, 160)
+    with torch.inference_mode():
+        torch.testing.assert_close(lab.model(state.model)(x), native(x))
+
+
+@pytest.mark.parametrize("classes", [3, 4])
+def test_a_checkpoint_can_get_a_new_classifier_for_the_data_that_wait_for_it(tmp_path, own, classes):
+    at = loaded_by_path(tmp_path, classes, brought=own)
+    if classes == 3:
+        at = settle(at.radio(key="your_data/outputs").set_value(at.radio(key="your_data/outputs").options[1]).run())
+    at = settle(at.button(key="your_data/fit").click().run())
+    state = at.session_state["hydra/session"]
+    assert state.data == own.name
+    assert "**timm/test\\_vit, new classifier** on **bands**" in texts(at)
+
+
+def test_only_a_model_without_names_takes_those_of_the_data(own):
+    with pytest.raises(HydraError, match="cannot take these names"):
+        bring.name_classes(MODEL, own.bundle)
 
 
 @pytest.mark.parametrize(("name", "content"), [("timm/test_vit", b"junk"), ("timm/no_such_model", b"x"), ("odd", b"x")])

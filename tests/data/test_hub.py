@@ -86,7 +86,7 @@ def test_images_are_decoded_here_and_bad_ones_skipped(monkeypatch: pytest.Monkey
     samples, report = open_data("hf:owner/pets", seed=1)
     assert seen == [("owner/pets", None, "validation", True)]
     assert samples.class_names == ("‹cat›", "dog")
-    assert report.summary.startswith("5 of 8 samples in 2 classes; 3 skipped")
+    assert report.summary.startswith("5 of 8 samples in 2 classes; 3 rows skipped")
     assert set(report.counts) == {"not an image", "no label", "image outside the hub"}
     assert report.kind == "hf"
     assert samples.total == 8

@@ -43,7 +43,7 @@ def test_skipped_files_are_all_counted_but_not_all_listed() -> None:
     assert report.source == "‹b›.zip"
     assert len(report.skipped) == 3
     assert report.skipped_count == 8
-    assert report.summary == "2 of 10 samples; 8 skipped (8 truncated image)"
+    assert report.summary == "2 of 10 samples; 8 rows skipped (8 truncated image)"
     assert report.rows()[-1]["name"] == "and 5 more"
 
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from hydra_core.data.limits import Limits
-from hydra_core.data.sources import build_bundle, open_data
+from hydra_core.data.sources import Upload, build_bundle, open_data
 from hydra_core.errors import Cancelled, DataError, UploadError
 from tests.data.make import class_files, png, zipped
 
@@ -111,7 +111,8 @@ def test_real_images_make_a_bundle_byte_for_byte(tmp_path: Path) -> None:
         Image.fromarray(image).save(tmp_path / "far" / f"{number}.bmp")
     bundle, reports = build_bundle(tmp_path / "id", {"digits": tmp_path / "far"}, fractions=(0.0, 0.5, 0.5))
     assert [report.summary for report in reports] == ["80 of 80 samples in 8 classes", "12 of 12 samples"]
-    assert (len(bundle.val), len(bundle.test), len(bundle.ood_test["digits"])) == (40, 40, 12)
+    assert (len(bundle.val), len(bundle.test)) == (40, 40)
+    assert (len(bundle.ood_val["digits"]), len(bundle.ood_test["digits"])) == (6, 6)
     assert sorted(bundle.class_names) == sorted(val.class_names)
     originals = {i.tobytes(): val.class_names[k] for i, k in zip(val.inputs, val.labels, strict=True)}
     for part in (bundle.val, bundle.test):
@@ -123,3 +124,10 @@ def test_real_images_make_a_bundle_byte_for_byte(tmp_path: Path) -> None:
 def test_limits_reach_every_reader() -> None:
     for data in (CSV, npz(), zipped(class_files())):
         assert len(open_data(data, limits=Limits(samples=2))[0]) == 2
+
+
+@pytest.mark.parametrize("name", ["photos.zip", "arrays.NPZ"])
+@pytest.mark.parametrize("content", [b"not a zip at all", b""])
+def test_a_file_that_is_no_archive_whatever_its_name_says(name: str, content: bytes) -> None:
+    with pytest.raises(UploadError, match=rf"{name} is no \.\w+ file.*a zip archive"):
+        open_data(Upload(content, name))

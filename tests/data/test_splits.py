@@ -166,13 +166,33 @@ def test_roles_of_ood_sources(shifts: dict, roles: dict, want: dict) -> None:
 
 def test_a_bundle_of_read_sources() -> None:
     ood = {"x": intake(some((5, 5), "x", 1000)), "y": intake(some((6, 6), "y", 2000))}
-    bundle = make_bundle("mine", intake(some()), ood, shifts={"x": "near"})
+    bundle = make_bundle("mine", intake(some()), ood, shifts={"x": "near"}, roles={"x": "val", "y": "test"})
     assert (len(bundle.val), len(bundle.test), len(bundle.train or ())) == (16, 16, 48)
     assert list(bundle.ood_val) == ["x"]
     assert list(bundle.ood_test) == ["y"]
     assert (bundle.ood_val["x"].shift, bundle.ood_test["y"].shift) == ("near", "far")
     assert bundle.ood_val["x"].labels is None
     assert bundle.ood_val["x"].name == "x"
+
+
+def test_the_only_source_of_a_kind_serves_both_sides_half_and_half() -> None:
+    x, y, z = (intake(some((6, 5), name, seed)) for name, seed in (("x", 1000), ("y", 2000), ("z", 3000)))
+    bundle = make_bundle("mine", intake(some()), {"x": x, "y": y, "z": z}, shifts={"x": "near"})
+    assert (list(bundle.ood_val), list(bundle.ood_test)) == (["x", "y"], ["x", "z"])
+    val, test = bundle.ood_val["x"], bundle.ood_test["x"]
+    assert abs(len(val) - len(test)) <= 1
+    assert sorted(val.ids + test.ids) == sorted(x.samples.ids)
+    assert not set(content_digests(val)) & set(content_digests(test))
+    assert (val.shift, test.shift) == ("near", "near")
+    assert "The only near source" in x.report.notes[0]
+    assert not y.report.notes
+    again = make_bundle("mine", intake(some()), {"x": x, "y": y, "z": z}, shifts={"x": "near"})
+    assert again.ood_val["x"].ids == val.ids
+
+
+def test_one_sample_cannot_serve_both_sides() -> None:
+    bundle = make_bundle("mine", intake(some()), {"x": intake(some((1,), "x", 1000))})
+    assert (list(bundle.ood_val), list(bundle.ood_test)) == ([], ["x"])
 
 
 def test_copies_of_id_samples_are_no_ood_samples() -> None:
@@ -206,11 +226,11 @@ def test_a_bundle_straight_from_uploads() -> None:
     far = zipped(files)
     bundle, reports = build_bundle(zipped(class_files(count=10)), {"<far>": far}, name="pets", shifts={"<far>": "near"})
     assert (bundle.name, bundle.kind, bundle.class_names) == ("pets", "image", ("cat", "dog"))
-    assert list(bundle.ood_test) == ["‹far›"]
+    assert list(bundle.ood_val) == list(bundle.ood_test) == ["‹far›"]
     assert bundle.ood_test["‹far›"].shift == "near"
     assert [report.read for report in reports] == [20, 4]
     assert "20 of 20 samples in 2 classes" in bundle.about
-    assert any("No OOD source is left" in note for note in reports[0].notes)
+    assert any("The only near source" in note for note in reports[1].notes)
 
 
 def test_classes_are_aligned_with_a_model_by_name() -> None:
