@@ -34,8 +34,12 @@ def resamples_of(sizes: Sequence[int], resamples: int, seed: int) -> Iterator[li
         yield [resample_counts(n, rows, rng) for n, rng in zip(sizes, rngs, strict=True)]
 
 
-def percentile_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+def percentile_interval(values: np.ndarray, level: float = 0.95, around: float | None = None) -> tuple[float, float]:
     """The middle `level` of resampled values; NaN where the metric is not defined.
+
+    Args:
+        around: shift the interval so that the resamples' mean falls here, and cut it at 0: for errors that resampling
+            itself makes larger.
 
     Examples:
         >>> percentile_interval(np.arange(101.0), level=0.5)
@@ -44,18 +48,28 @@ def percentile_interval(values: np.ndarray, level: float = 0.95) -> tuple[float,
     if np.isnan(values).any():
         return float("nan"), float("nan")
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    if around is None:
+        return float(low), float(high)
+    bias = float(values.mean()) - around
+    return max(0.0, float(low) - bias), max(0.0, float(high) - bias)
 
 
 def bootstrap_intervals(
-    estimate: Estimator, sizes: Sequence[int], resamples: int, *, seed: int = 0, level: float = 0.95
+    estimate: Estimator,
+    sizes: Sequence[int],
+    resamples: int,
+    *,
+    seed: int = 0,
+    level: float = 0.95,
+    around: Mapping[str, float] | None = None,
 ) -> dict[str, tuple[float, float]]:
     """Percentile intervals of every value that `estimate` gives.
 
-    The interval of a metric that is biased on small samples (ECE, aECE, MCE) shares that bias: each resample repeats
-    samples, so it tends to lie above the estimate.
+    Calibration errors over bins grow when samples repeat, so the resamples of a small set can lie above the figure
+    altogether. Their spread is what is asked for: give such figures in `around`, and their interval is centred there.
 
     Args:
+        around: name -> the figure itself, of metrics that resampling biases upwards.
         estimate: weights, one (B, N) a set -> values, (B,) each.
         sizes: samples in each set.
         resamples: how many, at least 20.
@@ -69,4 +83,8 @@ def bootstrap_intervals(
     if not 0 < level < 1:
         raise MetricError("The level of the interval is out of range", expected="between 0 and 1", got=level)
     parts = [estimate(weights) for weights in resamples_of(sizes, int(resamples), seed)]
-    return {name: percentile_interval(np.concatenate([p[name] for p in parts]), level) for name in parts[0]}
+    centre = around or {}
+    return {
+        name: percentile_interval(np.concatenate([p[name] for p in parts]), level, centre.get(name))
+        for name in parts[0]
+    }

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Interval = tuple[float, float]
 OOD_METRICS = ("auroc", "aupr", "fpr95")
+CALIBRATION_ERRORS = ("ece", "aece", "smece", "mce")  # resampling makes them larger; see `bootstrap_intervals`
 NAN = float("nan")
 
 
@@ -90,7 +91,7 @@ class Report:
         return out
 
     def interval(self, name: str, ood: str | None = None) -> Interval:
-        """The 95 % bootstrap interval of a figure, (low, high).
+        """The 95 % bootstrap interval of a figure, (low, high); of calibration errors centred on the figure.
 
         Args:
             name: as in METRICS.
@@ -184,6 +185,10 @@ def evaluate_logits(
     id_scores, sets = _scores(predictions, ood or {}, ood_score, scores)
     study = _Study(predictions, y, id_scores, sets, shifts or {}, check_bins(bins))
     values = {name: float(value[0]) for name, value in study.estimate([np.ones((1, n)) for n in study.sizes]).items()}
+    intervals: Mapping[str, Interval] = {}
+    if bootstrap:
+        around = {name: values[name] for name in CALIBRATION_ERRORS}
+        intervals = bootstrap_intervals(study.estimate, study.sizes, bootstrap, seed=seed, around=around)
     return Report(
         **{name: values[name] for name in METRICS},
         reliability=reliability(predictions.confidence, study.correct, bins, bins_kind),
@@ -195,7 +200,7 @@ def evaluate_logits(
         members=predictions.members,
         ood_score=ood_score,
         bootstrap=bootstrap,
-        intervals=bootstrap_intervals(study.estimate, study.sizes, bootstrap, seed=seed) if bootstrap else {},
+        intervals=intervals,
     )
 
 

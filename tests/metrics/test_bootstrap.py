@@ -68,6 +68,25 @@ def test_coverage_of_the_accuracy_interval():
     assert 0.90 <= held / 200 <= 0.99
 
 
+@pytest.mark.parametrize("name", ["ece", "aece", "smece", "mce"])
+def test_a_calibration_error_lies_inside_its_own_interval(name):
+    """On 36 samples every resample's error is above the figure; the interval tells its spread all the same."""
+    rng = np.random.default_rng(5)
+    logits = 2 * rng.normal(size=(36, 4))
+    labels = (logits + 1.5 * rng.normal(size=logits.shape)).argmax(1)
+    report = hm.evaluate_logits(logits, labels, bootstrap=200)
+    low, high = report.interval(name)
+    assert 0 <= low <= getattr(report, name) <= high
+
+
+def test_a_centred_interval_is_the_plain_one_moved():
+    values = np.random.default_rng(0).normal(0.3, 0.02, 400)
+    low, high = hm.percentile_interval(values)
+    moved = hm.percentile_interval(values, around=0.1)
+    assert moved == pytest.approx((low - values.mean() + 0.1, high - values.mean() + 0.1))
+    assert hm.percentile_interval(values, around=0.0)[0] == 0.0
+
+
 def test_undefined_figures_have_undefined_intervals():
     logits, labels, _ = tied_case(0, members=1)
     report = hm.evaluate_logits(logits, labels, bootstrap=30)
