@@ -24,7 +24,7 @@ def test_numbers(value, style, text):
     [
         (0.92, 0.90, "share", "+2.0 pt"), (0.01, 0.02, "plain", "-0.0100"), (75, 100, "count", "-25.0 %"),
         (0.90001, 0.90, "share", ""), (1.0, 1.0, "plain", ""), (None, 1.0, "plain", ""), (1.0, math.nan, "plain", ""),
-        (3, 0, "count", "+3"),
+        (3, 0, "count", "+3"), (537_300, 537_100, "count", "+0.04 %"), (5, 5, "count", ""),
     ],
 )  # fmt: skip
 def test_changes(now, before, style, text):
