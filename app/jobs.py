@@ -12,7 +12,8 @@ import time
 import uuid
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -76,18 +77,13 @@ class Job:
         return self.finished.wait(timeout)
 
 
-def _run(job: Job, work: Callable[[Job], Any]) -> None:
+def _run(job: Job, work: Callable[[Job], Any], queued: bool) -> None:
     try:
-        while not SLOTS.acquire(timeout=0.2):
-            if job.cancel.is_set():
-                raise Cancelled(job.title)
-        try:
+        with _slot(job) if queued else nullcontext():
             job.progress(0.0)
             job.state, job.started = "running", time.monotonic()
             job.result = work(job)
             job.fraction, job.state = 1.0, "done"
-        finally:
-            SLOTS.release()
     except Cancelled:
         job.state = "cancelled"
     except HydraError as error:
@@ -99,6 +95,17 @@ def _run(job: Job, work: Callable[[Job], Any]) -> None:
     finally:
         job.seconds = time.monotonic() - job.started
         job.finished.set()
+
+
+@contextmanager
+def _slot(job: Job) -> Iterator[None]:
+    while not SLOTS.acquire(timeout=0.2):
+        if job.cancel.is_set():
+            raise Cancelled(job.title)
+    try:
+        yield
+    finally:
+        SLOTS.release()
 
 
 def log_incident(error: BaseException) -> str:
@@ -122,7 +129,9 @@ class JobStore:
         # the finalizer holds the dict, not the store: a store that nobody holds stops its jobs
         self._finalizer = weakref.finalize(self, _cancel_all, self._jobs)
 
-    def run(self, key: str, work: Callable[[Job], Any], title: str = "The work", *, group: str = "") -> Job:
+    def run(
+        self, key: str, work: Callable[[Job], Any], title: str = "The work", *, group: str = "", queued: bool = True
+    ) -> Job:
         """Start `work(job)` in a worker, unless this key is known: done, under way, failed or cancelled.
 
         `forget` makes a key run anew.
@@ -134,6 +143,7 @@ class JobStore:
             title: for the progress bar.
             group: work of the group that is still under way under other keys is stopped and forgotten: its
                 question is no longer asked.
+            queued: False for work that must not wait behind long computations: a page cannot do without it.
         """
         with self._lock:
             outdated = [j for k, j in self._jobs.items() if group and j.group == group and j.active and k != key]
@@ -148,7 +158,7 @@ class JobStore:
             ended = [k for k, j in self._jobs.items() if not j.active]
             for k in ended[: max(0, len(ended) - self.keep)]:
                 del self._jobs[k]
-        threading.Thread(target=_run, args=(job, work), name=f"job-{title[:24]}", daemon=True).start()
+        threading.Thread(target=_run, args=(job, work, queued), name=f"job-{title[:24]}", daemon=True).start()
         return job
 
     def get(self, key: str) -> Job | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 
-from app import cards, frame, lab, widgets, work
+from app import arrival, cards, frame, lab, widgets, work
 from app.cache import digest
 from app.session import Session
 from hydra_core.errors import HydraError
@@ -40,13 +42,17 @@ def recipe_part(state: Session) -> None:
 def open_part() -> None:
     st.subheader("Open a recipe", anchor=False)
     file = st.file_uploader("A recipe file", type=["json"], key="export/open", help="It replaces model, data and plan.")
-    if file is not None and st.button("Open it", key="export/open_it", icon=":material/folder_open:"):
-        try:
-            frame.session().open(lab.read_recipe(file.getvalue()))
-            st.toast("The recipe is open. Undo on What if goes back to the plan before.")
-        except HydraError as error:
-            frame.report_problem(error)
-            frame.show_problems()
+    if file is not None:
+        st.button("Open it", key="export/open_it", icon=":material/folder_open:", on_click=open_recipe, args=(file,))
+
+
+def open_recipe(file: Any) -> None:
+    """Its model and data are loaded first where they have to be."""
+    done = "The recipe is open. Undo on What if goes back to the plan before."
+    try:
+        arrival.open_settings(lab.read_recipe(file.getvalue()), done)
+    except HydraError as error:
+        frame.report_problem(error)
 
 
 def checkpoint_part(state: Session) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import cards, frame, lab, travel, widgets, work
+from app import arrival, cards, frame, lab, travel, widgets, work
 from app.cache import digest
 from app.errors import error_box, escape
 from app.registry import PAGES
@@ -116,22 +116,9 @@ def use_button(name: str, used: bool, what: str) -> None:
         key=f"start/use/{what}/{name}",
         disabled=used,
         icon=":material/check:" if used else None,
-        on_click=use,
-        args=(what, name),
+        on_click=arrival.pick,
+        kwargs={what: name},
     )
-
-
-def use(what: str, name: str) -> None:
-    """A click on a card; what goes wrong is shown above the page."""
-    state = frame.session()
-    try:
-        if what == "model":
-            state.use_model(name, lab.shape(name))
-        else:
-            lab.data(name)
-            state.data = name
-    except HydraError as error:
-        frame.report_problem(error)
 
 
 def check_model() -> None:

@@ -6,6 +6,7 @@ read-only. Functions that may take long accept `progress` and `cancel`.
 
 from app.lab.checks import base, cut_texts, memory, weights_warning
 from app.lab.choices import prunable
+from app.lab.loading import at_hand, bring_data, bring_model
 from app.lab.noise import corruptions, noise_study, noisy_report, stored_noise
 from app.lab.results import cost, criteria, evaluator, logits, probabilities, report, scores, scores_at_hand
 from app.lab.room import (
@@ -67,8 +68,11 @@ __all__ = [
     "Split",
     "Words",
     "ZeroShotAnswer",
+    "at_hand",
     "attention",
     "base",
+    "bring_data",
+    "bring_model",
     "comparison",
     "corruptions",
     "cost",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.cache import digest
 from app.lab import store
-from app.lab.sources import data, model, shape
+from app.lab.sources import model, shape
 from app.session import Settings
 from hydra_core.heads.mask import HeadMask, Plan
 
@@ -28,16 +28,14 @@ def recipe(model_name: str, data_name: str, plan: Plan, note: str = "") -> str:
 
 
 def read_recipe(content: bytes) -> Settings:
-    """Settings from an uploaded recipe; checked against the model it names.
+    """Settings from an uploaded recipe; whether model and data exist and masks fit is seen when they are loaded.
 
     Raises:
-        HydraError: not a recipe, an unknown model or data set, or masks that do not fit.
+        HydraError: not a recipe.
     """
     from hydra_core.runs.recipe import Recipe
 
     read = Recipe.from_json(content.decode("utf-8", errors="replace"))
-    read.plan[0].check(shape(read.model))
-    data(read.data)
     return Settings(read.model, read.data, read.plan)
 
 

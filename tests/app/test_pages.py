@@ -19,7 +19,9 @@ def visit(page, **query):
     at = AppTest.from_file(str(ROOT / "app" / "main.py"), default_timeout=120)
     for key, value in query.items():
         at.query_params[key] = value
-    return settle(at.switch_page(f"../pages/{page}.py").run())
+    if page != PAGES[0].name:  # the first one lies at "/"
+        at.switch_page(f"../pages/{page}.py")
+    return settle(at.run())
 
 
 def settle(at):

@@ -280,9 +280,10 @@ def estimating():
     """The estimate as the page shows it while a job is still at work."""
     import streamlit as st
 
-    from app import frame, lab
+    from app import arrival, frame, lab
     from app.what_if.answer import _estimate
 
+    assert arrival.ready()
     state = frame.session()
     _estimate(state, lab.Options())
     st.write("drawn")
