@@ -52,12 +52,13 @@ def measure_now(state: Session) -> Any | None:
     labels = lab.row_names(state.model)
     zero_shot = lab.is_zero_shot(state.model)  # other rows, so another widget
     rows = st.multiselect("Rows", list(labels), [n for n in QUICK if n in labels], format_func=labels.get,
-                          key=f"compare/rows{'/zero-shot' * zero_shot}")  # fmt: skip
+                          key="zero_shot_rows" if zero_shot else "rows", bind="query-params")  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        split = st.segmented_control("Measure on", ["val", "test"], default="val", required=True, key="compare/split",
+        split = st.segmented_control("Measure on", ["val", "test"], default="val", required=True, key="split",
+                                     bind="query-params",
                                      format_func={"val": "validation", "test": "test"}.get,
                                      help="Validation may choose settings; look at test data last.")  # fmt: skip
-        features = st.toggle("Scores of features too", key="compare/features",
+        features = st.toggle("Scores of features too", key="features", bind="query-params",
                              help="Mahalanobis, nearest neighbours and ViM: fitted on the validation samples, so every "
                                   "row runs on those as well.")  # fmt: skip
     key = digest("compare", state.model, state.data, tuple(rows), split, features)

@@ -43,10 +43,11 @@ def latency(state: Session) -> None:
     st.subheader("Latency on this machine", anchor=False)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         batches = st.segmented_control(
-            "Batch sizes", BATCHES, default=[1, 32], selection_mode="multi", key="cost/batches"
+            "Batch sizes", BATCHES, default=[1, 32], selection_mode="multi", key="batch", bind="query-params"
         )
         precisions = st.segmented_control(
-            "Precision", ["fp32", "bf16"], default=["fp32"], selection_mode="multi", key="cost/precision",
+            "Precision", ["fp32", "bf16"], default=["fp32"], selection_mode="multi", key="precision",
+            bind="query-params",
             help="bf16 is quick on GPUs and on CPUs with matrix units, and slow on others: measure, do not assume.",
         )  # fmt: skip
         go = st.button("Measure", icon=":material/timer:", key="cost/go", disabled=not (batches and precisions))

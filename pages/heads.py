@@ -100,7 +100,7 @@ def carry(state: Session, scores: Any, selected: tuple[tuple[int, int], ...]) ->
     most = max(state.plan.shape)
     st.markdown("**Or by rank** of the left criterion")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        keep = st.slider("Keep in each layer", 0, most, most // 2, key="heads/keep", width=260)
+        keep = st.slider("Keep in each layer", 0, most, most // 2, key="top", bind="query-params", width=260)
         mask = HeadMask.top(scores, [min(keep, heads) for heads in state.plan.shape])
         if st.button(f"Prune member {name} so", key="heads/carry", icon=":material/content_cut:"):
             frame.session().change_mask(mask)

@@ -65,16 +65,17 @@ def settings(state: Session) -> tuple[Any, int, int]:
     """(grid, samples, repeats) of a sweep to be measured."""
     usual, methods, total = lab.usual_grid(state.model, state.data), lab.sweep_methods(), len(state.plan.shape)
     lines = st.multiselect("Lines", usual.methods, usual.methods, format_func=lambda name: methods[name].label,
-                           key="sweep/lines", help=about(usual.methods))  # fmt: skip
+                           key="lines", bind="query-params", help=about(usual.methods))  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        last = st.slider("Prune the last layers", 1, total, max(1, total // 3), key="sweep/last", width=200,
+        last = st.slider("Prune the last layers", 1, total, max(1, total // 3), key="last", bind="query-params",
+                         width=200,
                          help="The layers before stay full; members share them, so late pruning is cheap.")  # fmt: skip
         keeps = st.multiselect("Heads kept a layer", range(1, max(state.plan.shape) + 1), usual.keeps[1::2],
-                               key="sweep/keeps", width=300)  # fmt: skip
-        most = st.slider("Members up to", 1, 8, 3, key="sweep/most", width=160)
-        repeats = st.slider("Repeats", 1, 5, 2, key="sweep/repeats", width=160,
+                               key="keeps", bind="query-params", width=300)  # fmt: skip
+        most = st.slider("Members up to", 1, 8, 3, key="upto", bind="query-params", width=160)
+        repeats = st.slider("Repeats", 1, 5, 2, key="repeats", bind="query-params", width=160,
                             help="Each repeat searches another draw of validation samples.")  # fmt: skip
-        n = st.select_slider("Samples", [100, 200, 400, 800], 200, key="sweep/n", width=200,
+        n = st.select_slider("Samples", [100, 200, 400, 800], 200, key="samples", bind="query-params", width=200,
                              help="ID validation samples that each point is measured on.")  # fmt: skip
     layers = (tuple(range(total - last, total)),)
     grid = replace(usual, methods=tuple(lines), keeps=tuple(keeps) or usual.keeps, members=tuple(range(1, most + 1)),

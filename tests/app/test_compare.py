@@ -15,7 +15,7 @@ from tests.app.test_pages import settle, visit
 def test_it_measures_when_asked_and_answers(monkeypatch):
     monkeypatch.setattr(lab, "stored_comparison", lambda model, data: None)
     at = visit("compare")
-    at.multiselect(key="compare/rows").set_value(["single", "hydra_random"]).run()
+    at.multiselect(key="rows").set_value(["single", "hydra_random"]).run()
     at = settle(at.button(key="compare/go").click().run())
     assert not at.exception
     assert not at.error

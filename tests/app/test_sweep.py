@@ -37,7 +37,8 @@ def test_the_demo_carries_a_sweep_of_these_weights_and_data_with_every_line(stor
     assert methods == {"single", *lab.sweep_methods()}
     assert {p.model for p in stored.points} == {"demo/fashion-vit", "demo/fashion-vit-s1", "demo/fashion-vit-s2"}
     assert {p.members for p in stored.points if p.method == "hydra_circ"} == {1, 2, 3, 4, 5}
-    assert {p.keep for p in stored.points if p.method == "taylor"} == set(range(1, 8))
+    for method in lab.sweep_methods():
+        assert {p.keep for p in stored.points if (p.method, p.layers) == (method, (3, 4, 5))} == set(range(1, 8))
     assert lab.stored_sweep("demo/fashion-vit", "demo/fashion~fog-1") is None  # other images
 
 
@@ -106,10 +107,10 @@ def test_what_the_address_asks_for_and_nobody_measured_becomes_the_nearest_defau
     assert (at.selectbox(key="kept").value, at.selectbox(key="members").value) == (4, 3)
 
 
-def test_a_line_without_the_chosen_number_of_heads_falls_back():
+def test_layers_without_the_chosen_number_of_heads_fall_back():
     at = visit("sweep", line="taylor", kept="7")
     assert at.selectbox(key="kept").value == 7
-    at = at.selectbox(key="line").set_value("hydra_circ").run()
+    at = at.segmented_control(key="within").set_value("0-5").run()
     assert at.selectbox(key="kept").value == 4
 
 
@@ -123,12 +124,12 @@ def test_layers_without_ensembles_say_so():
 
 def run_small(at):
     at = at.segmented_control(key="source").set_value("now").run()
-    at = at.multiselect(key="sweep/lines").set_value(["taylor", "hydra_random"]).run()
-    at.slider(key="sweep/last").set_value(1)
-    at.multiselect(key="sweep/keeps").set_value([4, 6])
-    at.slider(key="sweep/most").set_value(2)
-    at.slider(key="sweep/repeats").set_value(1)
-    return at.select_slider(key="sweep/n").set_value(100).run()
+    at = at.multiselect(key="lines").set_value(["taylor", "hydra_random"]).run()
+    at.slider(key="last").set_value(1)
+    at.multiselect(key="keeps").set_value([4, 6])
+    at.slider(key="upto").set_value(2)
+    at.slider(key="repeats").set_value(1)
+    return at.select_slider(key="samples").set_value(100).run()
 
 
 def test_a_sweep_is_measured_now_and_equals_the_engines():

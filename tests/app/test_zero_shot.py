@@ -237,7 +237,7 @@ def test_compare_offers_the_rows_of_zero_shot_models():
     settle(at.switch_page("../pages/compare.py").run())
     assert not at.exception
     assert not at.error
-    rows = at.multiselect(key="compare/rows/zero-shot")
+    rows = at.multiselect(key="zero_shot_rows")
     rows.set_value(["single", "mcm"]).run()
     settle(at.button(key="compare/go").click().run())
     assert not at.exception
