@@ -136,7 +136,9 @@ def page() -> None:
             figure, "agreement", f"Each head by {labels[0]} and {labels[1]}, rank correlation {rho:.2f}"
         )
     with ranked:
-        table = left.frame().merge(right.frame(), on=["layer", "head"], suffixes=(f" ({labels[0]})", f" ({labels[1]})"))
+        table, names = left.frame(), (f" ({labels[0]})", f" ({labels[1]})")
+        if left.criterion != right.criterion:  # else both halves would have the same names
+            table = table.merge(right.frame(), on=["layer", "head"], suffixes=names)
         widgets.show_table(table.dropna(axis=1, how="all"), "heads", height=360)
     st.caption(f"Measured on {lab.sample(state.data).note}.")
     choose(state, left, labels[0])

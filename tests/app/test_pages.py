@@ -1,6 +1,7 @@
 """Every page on the demo: it opens, answers, and its controls do what they say."""
 
 import json
+from html import unescape
 
 import numpy as np
 import pytest
@@ -74,6 +75,7 @@ def test_heads_names_the_best_head_and_carries_the_choice():
 def test_heads_compares_two_criteria():
     at = visit("heads")
     settle(at.selectbox(key="criterion_right").set_value("taylor").run())
+    assert not at.error
     assert "Rank correlation (Spearman) of the two: **+1.00**" in texts(at)
 
 
@@ -120,14 +122,33 @@ def test_export_gives_a_recipe_that_comes_back():
     assert lab.read_recipe(text.encode()).plan == plan
 
 
-def test_the_report_is_one_file_with_the_figures():
-    from app import cards
+def test_the_report_is_one_file_with_settings_figures_pictures_and_recipe(monkeypatch):
     from app.report import report_html
 
-    state = visit("export").session_state["hydra/session"]
-    report = lab.report(MODEL, DATA, Plan.full(SHAPE))
-    values = cards.values_of(report, lab.cost(MODEL, FULL))
-    html = report_html(state, values, values, report.reliability, report.reliability, "<b>note</b>")
-    assert f"{100 * report.accuracy:.1f} %" in html
-    assert "&lt;b&gt;note" in html
+    plan = Plan((FULL.prune(1, 1), FULL))
+    made = []
+    monkeypatch.setattr("app.report.report_html", lambda *parts: made.append(report_html(*parts)) or made[-1])
+    at = visit("export", plan=plan.text, data=DATA)
+    at = settle(at.toggle(key="export/report").set_value(True).run())
+    assert not at.exception
+    assert not at.error
+    html = made[-1]
+    options = lab.Options(split="test", n=10_000)
+    report = lab.report(MODEL, DATA, plan, options)
+    assert f"<td>{100 * report.accuracy:.1f} %</td>" in html
+    assert "47 of 48 heads kept; in each layer 8, 7, 8, 8, 8, 8" in html
+    assert all(f"{one.name}: AUROC {one.auroc:.3f}" in html for one in report.sets)
+    assert html.count("Plotly.newPlot(") == 3 + html.split("</script>")[0].count("Plotly.newPlot(")
     assert 'src="http' not in html
+    assert "link rel" not in html.split("<script")[0]
+    recipe = unescape(html.split("<pre>")[1].split("</pre>")[0])
+    assert lab.read_recipe(recipe.encode()).plan == plan
+
+
+def test_names_in_a_report_are_shown_and_not_obeyed():
+    from app.report import report_html
+    from app.session import Session
+
+    html = report_html(Session("<script>m", "<b>d", Plan.full(SHAPE)), {}, {}, [], {"bins": "<i>"}, "<u>")
+    assert not any(tag in html for tag in ("<script>", "<b>", "<i>", "<u>"))
+    assert "&lt;script&gt;m" in html
