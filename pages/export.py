@@ -8,9 +8,15 @@ import streamlit as st
 
 from app import arrival, cards, frame, lab, widgets, work
 from app.cache import digest
+from app.charts.distributions import ood_histogram, risk_coverage
+from app.charts.reliability import describe_bins, reliability_figure
+from app.lab import live
+from app.report import Picture, report_html
 from app.session import Session
 from hydra_core.errors import HydraError
-from hydra_core.heads.mask import HeadMask
+from hydra_core.heads.mask import HeadMask, Plan
+from hydra_core.metrics import OOD_SCORES
+from hydra_core.metrics import risk_coverage as risk_coverage_of
 
 RUN = "python -m hydra_core run recipe.json --out runs/hydra"
 MORE = f"""# your own weights and samples: folders of images by class, a zip, a table of texts, an npz
@@ -74,21 +80,55 @@ def checkpoint_part(state: Session) -> None:
 
 def report_part(state: Session) -> None:
     st.subheader("The report", anchor=False)
-    st.caption("One self-contained HTML file: settings, figures, reliability diagram. Test data, measured once.")
+    st.caption("One self-contained HTML file: settings, figures, pictures, the recipe. Test data, measured once.")
     options = lab.Options(split="test", n=10_000)
     if not st.toggle("Measure on the whole test split", key="export/report", help="Look at test data last."):
         return
     both = widgets.result_of(work.evaluate(state, options, "Measuring on the test split"), patience=3.0)
     if both is None:
         return
-    from app.report import report_html
-
-    now = cards.values_of(both[0], lab.cost(state.model, state.plan))
-    before = cards.values_of(both[1], lab.cost(state.model, HeadMask.full(state.plan.shape)))
-    note = lab.sample(state.data, options).note
-    html = report_html(state, now, before, both[0].reliability, both[1].reliability, note)
+    model, data, plan = state.model, state.data, state.plan
+    job = widgets.start(
+        digest("report pictures", model, data, plan.text, options),
+        lambda job: report_pictures(model, data, plan, options, both),
+        "Drawing the report",
+    )
+    pictures = widgets.result_of(job, patience=3.0)
+    if pictures is None:
+        return
+    now = cards.values_of(both[0], lab.cost(model, plan))
+    before = cards.values_of(both[1], lab.cost(model, HeadMask.full(plan.shape)))
+    facts = {
+        "measured on": lab.sample(data, options).note,
+        "bins": f"{options.bins} of equal {options.bins_kind}, on the top probability",
+        "OOD score": f"{OOD_SCORES[options.ood_score].label}; OOD is the positive class",
+    }
+    html = report_html(state, now, before, pictures, facts, lab.recipe(model, data, plan, ""))
     st.download_button("Report", html, "hydra-report.html", "text/html", icon=":material/download:",
                        key="export/html", on_click="ignore")  # fmt: skip
+
+
+def report_pictures(model: str, data: str, plan: Plan, options: lab.Options, both: tuple[Any, Any]) -> list[Picture]:
+    """(title, figure, words) of calibration, selective risk and OOD scores."""
+    now, before = both
+    curves, areas = {}, []
+    for name, of in (("this plan", plan), ("unpruned", lab.unpruned(model))):
+        chosen, probs = lab.probabilities(model, data, of, options)
+        curve = risk_coverage_of(probs[""].max(-1), probs[""].argmax(-1) == chosen.id.labels)
+        curves[name] = curve.coverage, curve.risk
+        areas.append(f"{curve.aurc:.4f} ({name})")
+    found = [
+        ("Reliability", reliability_figure(now.reliability, before.reliability), describe_bins(now.reliability)),
+        ("Risk and coverage", risk_coverage(curves), f"Error rate over the share answered; area: {', '.join(areas)}."),
+    ]
+    if now.sets:
+        chosen, scores = live.ood_scores(model, data, plan, options)
+        named = {name or chosen.id.name: values for name, values in scores.items()}
+        shifts = {name or chosen.id.name: part.shift if name else "id" for name, part in chosen.sets.items()}
+        words = "; ".join(f"{one.name}: AUROC {one.auroc:.3f}" for one in now.sets)
+        title = OOD_SCORES[options.ood_score].label
+        found.append(("OOD scores", ood_histogram(named, shifts, title=title), words))
+    return found
 
 
 def page() -> None:
