@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import arrival, frame, lab, widgets
+from app import arrival, bring, frame, lab, widgets
 
 
 def draw() -> None:
@@ -34,6 +34,7 @@ def _picker(label: str, what: str, current: str, names: tuple[str, ...], example
         label,
         options,
         key=key,
+        format_func=bring.title_of if what == "model" else bring.data_title,
         on_change=_picked,
         args=(what, key),
         accept_new_options=bool(example),

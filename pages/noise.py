@@ -9,10 +9,11 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app import frame, lab, widgets, work
+from app import bring, frame, lab, widgets, work
 from app.cache import digest
 from app.charts.noise import gap_figure, terms_figure
 from app.charts.reliability import describe_bins, reliability_figure
+from app.errors import escape
 from app.session import Session
 from hydra_core.heads.mask import HeadMask, Plan
 
@@ -287,8 +288,8 @@ def page() -> None:
     st.subheader("Reliability, clean against noisy", anchor=False)
     reliability(state.plan, widgets.result_of(reports, patience=2.0), severity, noise)
     st.caption(
-        f"Losses and their derivatives on {SAMPLES} validation images of {state.data}, reliability on "
-        f"{lab.sample(state.data).note}."
+        f"Losses and their derivatives on {SAMPLES} validation images of {escape(bring.data_title(state.data))}, "
+        f"reliability on {lab.sample(state.data).note}."
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import arrival, cards, frame, lab, travel, widgets, work
+from app import arrival, bring, cards, frame, lab, travel, widgets, work
 from app.cache import digest
 from app.errors import error_box, escape
 from app.registry import PAGES
@@ -37,7 +37,7 @@ def facts(state: Session) -> Any | None:
     if report is not None:
         values = cards.values_of(report, lab.cost(state.model, HeadMask.full(state.plan.shape)))
         widgets.metric_cards({n: c for n, c in cards.ALL.items() if n in values}, values)
-        st.caption(f"{escape(state.model)}, unpruned, on {lab.sample(state.data).note}.")
+        st.caption(f"{escape(bring.title_of(state.model))}, unpruned, on {lab.sample(state.data).note}.")
     return report
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from app import arrival, cards, frame, lab, widgets
+from app import arrival, bring, cards, frame, lab, widgets
 from app.cache import digest
 from app.charts.reliability import describe_bins, reliability_figure
 from app.charts.zero_shot import two_scores
@@ -31,7 +31,8 @@ TABLE = ("accuracy", "nll", "ece", "auroc_near", "fpr95_near", "auroc_far", "fpr
 
 def other_model(state: Session) -> None:
     """The page needs a model whose classes are named by texts."""
-    st.info(f"**{escape(state.model)}** has classes of its own: words do nothing to it.", icon=":material/info:")
+    title = escape(bring.title_of(state.model))
+    st.info(f"**{title}** has classes of its own: words do nothing to it.", icon=":material/info:")
     st.button("Take the demo CLIP", type="primary", icon=":material/translate:", key="zero_shot/demo",
               on_click=arrival.pick, kwargs={"model": DEMO})  # fmt: skip
     real_clip()

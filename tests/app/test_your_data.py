@@ -156,7 +156,7 @@ def loaded_by_path(tmp_path, classes, brought=None):
 def test_weights_of_this_machine_on_the_page(tmp_path):
     at = loaded_by_path(tmp_path, classes=4)
     assert not at.exception
-    assert "**timm/test\\_vit** is loaded: 6 x 2 heads" in texts(at)
+    assert "**timm/test\\_vit (yours)** is loaded: 6 x 2 heads" in texts(at)
     assert any("no training part" in info.value for info in at.info), "the demo data cannot fit a classifier"
     with pytest.raises(KeyError):
         at.button(key="your_data/fit")
@@ -169,7 +169,7 @@ def test_a_checkpoint_keeps_its_own_classifier_on_the_data_that_wait_for_it(tmp_
     state = at.session_state["hydra/session"]
     assert state.data == own.name
     assert lab.model(state.model).class_names == ("low", "mid", "top")
-    assert "**timm/test\\_vit** on **bands**" in texts(at)
+    assert "**timm/test\\_vit (yours)** on **bands**" in texts(at)
     assert "is loaded" not in texts(at), "what was loaded is in use, so nothing waits any more"
     native = timm.create_model("test_vit", num_classes=3).eval()
     native.load_state_dict(lab.model(state.model).module.state_dict())
@@ -186,7 +186,7 @@ def test_a_checkpoint_can_get_a_new_classifier_for_the_data_that_wait_for_it(tmp
     at = settle(at.button(key="your_data/fit").click().run())
     state = at.session_state["hydra/session"]
     assert state.data == own.name
-    assert "**timm/test\\_vit, new classifier** on **bands**" in texts(at)
+    assert "**timm/test\\_vit, new classifier (yours)** on **bands**" in texts(at)
 
 
 def test_only_a_model_without_names_takes_those_of_the_data(own):

@@ -77,7 +77,8 @@ def test_a_zip_goes_from_upload_to_base_accuracy_and_no_other_session_lists_it(v
     choose_file(page, SAMPLES, "garments.zip", garments)
     page.get_by_role("button", name="Read it").click()
     expect(page.get_by_text("3 classes", exact=True)).to_be_visible(timeout=WAIT)
-    expect(page.get_by_text(f"{3 * PER_CLASS} of {3 * PER_CLASS + 2} samples in 3 classes; 3 files skipped")).to_be_visible()
+    summary = f"{3 * PER_CLASS} of {3 * PER_CLASS + 2} samples in 3 classes; 3 files skipped"
+    expect(page.get_by_text(summary)).to_be_visible()
     page.get_by_text("What was left out (3 shown)").click()
     expect(page.get_by_test_id("stDataFrame")).to_be_visible(timeout=WAIT)
     page.get_by_role("button", name="Use this data").click()
