@@ -6,7 +6,7 @@ read-only. Functions that may take long accept `progress` and `cancel`.
 
 from app.lab.checks import base, cut_texts, memory, weights_warning
 from app.lab.choices import prunable
-from app.lab.loading import at_hand, bring_data, bring_model
+from app.lab.loading import at_hand, bring_data, bring_model, uninterrupted
 from app.lab.noise import corruptions, noise_study, noisy_report, stored_noise
 from app.lab.results import cost, criteria, evaluator, logits, probabilities, report, scores, scores_at_hand
 from app.lab.room import (
@@ -126,6 +126,7 @@ __all__ = [
     "sweep_so_far",
     "text_shape",
     "top_samples",
+    "uninterrupted",
     "unknown_words",
     "unpruned",
     "usual_grid",

@@ -18,6 +18,7 @@ from hydra_core.progress import Progress
 if TYPE_CHECKING:
     import threading
 
+LARGE = 20_000_000  # parameters from which a batch of 64 takes too long on a CPU to tell no progress
 HELD_OUT = 0.2  # share of the samples that measures the probe, when no other set is given
 PENALTY = 1.0  # scikit-learn's C on standardised features (fill-in: its default; no test set chooses it)
 
@@ -132,22 +133,27 @@ def features_of(
     view: ModelView,
     samples: SampleSet,
     *,
-    batch: int = 64,
+    batch: int | None = None,
     progress: Progress | None = None,
     cancel: threading.Event | None = None,
 ) -> np.ndarray:
     """What the view gives for every sample, (N, D) float64: features, where it has no classifier.
 
+    Args:
+        batch: samples at a time, between which progress is told; None: 64, or 8 for a model that takes its time.
+
     Raises:
         Cancelled: `cancel` was set.
     """
+
+    step = batch or (64 if view.parameters < LARGE else 8)
 
     def run(start: int, stop: int) -> np.ndarray:
         x = view.inputs(samples.take(np.arange(start, stop))).to(view.device)  # texts are padded batch by batch
         return view(x.to(view.dtype) if x.is_floating_point() else x).double().cpu().numpy()
 
     return np.concatenate(
-        by_chunks(len(samples), batch, run, name="Computing features", progress=progress, cancel=cancel)
+        by_chunks(len(samples), step, run, name="Computing features", progress=progress, cancel=cancel)
     )
 
 
