@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,8 @@ from hydra_core.errors import DataError, HydraError
 ROOM = 4096 * MIB  # bytes of all that was brought; the oldest leave, the newest always stays
 _order: OrderedDict[str, int] = OrderedDict()  # name -> bytes, oldest first
 _lock = threading.Lock()
+
+YOURS = "yours/"  # begins the secret names
 
 Source = bytes | str  # an upload; or a path on this machine, or "hf:NAME"
 
@@ -69,7 +71,7 @@ def read_data(
 
 
 def _register(bundle: DataBundle, name: str = "") -> str:
-    name = name or f"yours/{secrets.token_urlsafe(9)}"
+    name = name or f"{YOURS}{secrets.token_urlsafe(9)}"
     register_data(name, lambda: bundle)
     parts = (bundle.train, bundle.val, bundle.test, *bundle.ood_val.values(), *bundle.ood_test.values())
     _remember(name, sum(map(_bytes_of, filter(None, parts))))
@@ -181,12 +183,26 @@ def name_classes(model_name: str, bundle: DataBundle) -> str:
             got=f"{len(bundle.class_names)} names",
         )
     view = lab.model(model_name)
-    return _keep_view(replace(view, class_names=bundle.class_names), made_from=title_of(model_name))
+    return _keep_view(replace(view, class_names=bundle.class_names), made_from=_origin(model_name))
 
 
 def title_of(model_name: str) -> str:
     """What people call a model: the name that what was brought was made from, else its own."""
-    return str(lab.model(model_name).info.get("made_from", model_name))
+    return _yours(model_name, lambda: _origin(model_name))
+
+
+def data_title(data_name: str) -> str:
+    """What people call a data set: the title of what was brought, else its own name."""
+    return _yours(data_name, lambda: lab.data(data_name).name)
+
+
+def _yours(name: str, title: Callable[[], str]) -> str:
+    if not name.startswith(YOURS):
+        return name
+    try:
+        return f"{title()} (yours)"
+    except HydraError:  # it has left: there was no more room
+        return name
 
 
 def fit_probe(model_name: str, bundle: DataBundle, *, progress: Any = None, cancel: Any = None) -> str:
@@ -210,11 +226,15 @@ def fit_probe(model_name: str, bundle: DataBundle, *, progress: Any = None, canc
     # fitting the classifier comes after the features and tells nothing of how far it is
     reading = None if progress is None else lambda share, text="": progress(0.8 * share, text)
     made = lab.infer(lambda: with_probe(features, train, progress=reading, cancel=cancel))
-    return _keep_view(made, made_from=f"{title_of(model_name)}, new classifier")
+    return _keep_view(made, made_from=f"{_origin(model_name)}, new classifier")
+
+
+def _origin(model_name: str) -> str:
+    return str(lab.model(model_name).info.get("made_from", model_name))
 
 
 def _keep_view(view: Any, made_from: str = "") -> str:
-    name = f"yours/{secrets.token_urlsafe(9)}"
+    name = f"{YOURS}{secrets.token_urlsafe(9)}"
     info = {**view.info, "made_from": made_from or view.name}
     _views()[name] = replace(view, name=name, info=info, _local=threading.local())
     _remember(name, sum(p.numel() * p.element_size() for p in view.module.parameters()))
@@ -226,5 +246,5 @@ def reads(model_name: str, bundle: DataBundle) -> HydraError | None:
     kind = "text" if lab.model(model_name).info.get("kind") == "text" else "image"
     if kind == bundle.kind:
         return None
-    return DataError(f"{model_name} cannot read this data", expected=f"{kind}s", got=f"{bundle.kind}s",
+    return DataError(f"{title_of(model_name)} cannot read this data", expected=f"{kind}s", got=f"{bundle.kind}s",
                      hint="Choose a model and data of one kind.")  # fmt: skip
