@@ -14,10 +14,15 @@ from app.widgets import number
 BATCHES = (1, 8, 32, 128)
 
 
-def counted(state: Session) -> pd.DataFrame:
-    """Parameters and multiply-adds of each way to run the plan."""
+def counted(state: Session) -> pd.DataFrame | None:
+    """Parameters and multiply-adds of each way to run the plan; None while they are counted."""
+    model, plan = state.model, state.plan
+    job = widgets.start(digest("costs", model, plan.text), lambda job: lab.costs(model, plan), "Counting")
+    found = widgets.result_of(job)
+    if found is None:
+        return None
     rows = []
-    for name, cost in lab.costs(state.model, state.plan).items():
+    for name, cost in found.items():
         rows.append(
             {
                 "way": name,
@@ -76,9 +81,7 @@ def latency(state: Session) -> None:
     widgets.show_table(table, "latency")
 
 
-def page() -> None:
-    state = frame.page_head("cost")
-    table = counted(state)
+def show(table: pd.DataFrame) -> None:
     answer(table)
     widgets.show_table(
         table,
@@ -90,6 +93,13 @@ def page() -> None:
             "multiply-adds / single": st.column_config.NumberColumn(format="%.2f x"),
         },
     )
+
+
+def page() -> None:
+    state = frame.page_head("cost")
+    table = counted(state)
+    if table is not None:
+        show(table)
     latency(state)
     with st.expander("Why multiply-adds and latency differ", icon=":material/help:"):
         st.markdown(
