@@ -95,3 +95,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"hydra_core.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'hydra_core' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hydra_core.errors import HydraError
@@ -102,9 +102,18 @@ def _run(args: argparse.Namespace) -> int:
     if args.ray:
         spread = RayCluster("" if args.ray == "local" else args.ray, args.ray_cpus, args.ray_gpus)
     result = run_recipe(work, args.out, bootstrap=args.bootstrap, spread=spread, progress=_show)
-    print(pd.DataFrame(result["rows"]).to_string(float_format=lambda v: f"{v:.4f}"))
+    print(pd.DataFrame({who: _figures(row) for who, row in result["rows"].items()}).to_string())
     print(f"Written: {args.out}/report.json, hydra.safetensors, recipe.json")
     return 0
+
+
+def _figures(row: Mapping[str, float]) -> dict[str, str]:
+    """'0.9165 [0.8900, 0.9300]' a metric; the interval where there is one."""
+    out = {}
+    for name in [name for name in row if not name.endswith(("_low", "_high"))]:
+        low, high = row.get(f"{name}_low", float("nan")), row.get(f"{name}_high", float("nan"))
+        out[name] = f"{row[name]:.4f}" + (f" [{low:.4f}, {high:.4f}]" if low == low else "")
+    return out
 
 
 def _full(path: str) -> str:

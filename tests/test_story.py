@@ -29,13 +29,17 @@ def test_the_readme_example_runs(tmp_path, monkeypatch):
     exec(code, names)
     assert names["report"].accuracy > 0.7
     assert names["report"].interval("accuracy")[0] < names["report"].accuracy
-    back = hc.load_hydra(tmp_path / "hydra.safetensors", names["model"])
-    assert back.plan == names["hydra"].plan
+    assert names["again"].plan == names["hydra"].plan
+    (tmp_path / "plain").touch()
+    modes = {(tmp_path / name).stat().st_mode for name in ("plain", "hydra.safetensors")}
+    assert len(modes) == 1, "a checkpoint has the permissions of any file of this user"
+    assert repr(names["model"]) == "<ModelView demo/fashion-vit: 6 x 8 heads, 8 classes, 537,104 parameters>"
 
 
 def test_names_all_resolve():
     for name in hc.__all__:
         assert getattr(hc, name) is not None
+        assert name in dir(hc)
 
 
 def test_a_recipe_runs_from_the_command_line(tmp_path, capsys):

@@ -159,7 +159,7 @@ class HydraEnsemble(nn.Module):
 
     def save(self, path: str | Path) -> Path:
         """Write a safetensors checkpoint with the recipe to rebuild the structure in its header."""
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         path = Path(path)
         tensors = {k: v.detach().cpu().contiguous().clone() for k, v in self.net.state_dict().items()}
@@ -169,7 +169,7 @@ class HydraEnsemble(nn.Module):
             "plan": json.dumps(self.plan.to_json()),
             "options": json.dumps(vars(self.options)),
         }
-        save_file(tensors, path, metadata=meta)
+        path.write_bytes(save(tensors, metadata=meta))  # with the user's own permissions, which save_file narrows
         return path
 
 

@@ -49,10 +49,11 @@ def prune_model(view: ModelView, mask: HeadMask, *, own: bool = False, gate: boo
 
 def save_pruned(view: ModelView, mask: HeadMask, path: str | Path) -> Path:
     """Write one pruned model as safetensors; model name and mask stand in the header."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     path = Path(path)
     state = prune_model(view, mask, gate=True).state_dict()
     tensors = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in state.items()}
-    save_file(tensors, path, metadata={"format": "hydra-pruned-1", "model": view.name, "mask": mask.text})
+    meta = {"format": "hydra-pruned-1", "model": view.name, "mask": mask.text}
+    path.write_bytes(save(tensors, metadata=meta))
     return path

@@ -57,6 +57,10 @@ class ModelView:
     info: dict[str, object] = field(default_factory=dict)
     _local: threading.local = field(default_factory=threading.local, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        heads = f"{len(self.shape)} x {self.shape[0]}" if len(set(self.shape)) == 1 else "+".join(map(str, self.shape))
+        return f"<ModelView {self.name}: {heads} heads, {self.num_classes} classes, {self.parameters:,} parameters>"
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Heads of each layer."""
