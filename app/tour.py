@@ -312,7 +312,7 @@ STEPS: tuple[Step, ...] = (
     Step("sure", "How sure is it, and is it right?",
          "A classifier gives a class and a probability. If it says 80 % a hundred times, it should be right eighty "
          "times: then it is calibrated. The diagram sorts answers by confidence and shows how many were right.",
-         "Change the number of bins under the picture and watch ECE. Then take equal counts.", "what_if", _sure),
+         "Open What if, change the bins under the picture and watch ECE. Then take equal counts.", "what_if", _sure),
     Step("unknown", "What does it do with things it was never taught?",
          "Coats were left out of the training classes: near, as they look like pullovers and shirts. Digits, noise and "
          "textures are far. A good classifier doubts them all: its confidence falls.",

@@ -25,9 +25,9 @@ def ranked_heads(scores: Any) -> tuple[list[tuple[int, int]], list[tuple[int, in
 
 
 def panels(pictures: list[Any]) -> list[tuple[str, Any]]:
-    """(title with separability and the share of variance on show, points) of each picture."""
+    """(title with separability and the share of variance on show, in two lines; points) of each picture."""
     return [
-        (f"{p.head[0]}.{p.head[1]}: AUROC {p.auroc:.2f}, {p.explained.sum():.0%} of variance", p.points)
+        (f"{p.head[0]}.{p.head[1]}: AUROC {p.auroc:.2f}<br>{p.explained.sum():.0%} of variance", p.points)
         for p in pictures
     ]
 
@@ -67,7 +67,8 @@ def any_head(state: Session, scores: Any, mask: HeadMask | None, n: int) -> None
     """One head large, in two or three dimensions."""
     st.subheader("Any head, large", anchor=False)
     selected = st.session_state.setdefault(CHOSEN, (ranked_heads(scores)[0][0],))
-    left, right = st.columns([1, 2], gap="medium")
+    with st.container(horizontal=True, gap="medium"):  # side by side where there is room, else one above the other
+        left, right = st.container(width=330), st.container(width="stretch")
 
     def on_paint(strokes: list[Stroke]) -> None:
         st.session_state[CHOSEN] = paint_selection(selected, strokes, multi=False) or selected

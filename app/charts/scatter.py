@@ -40,7 +40,7 @@ def small_multiples(
     """Samples in two dimensions, one panel a head, one colour and symbol a set.
 
     Args:
-        panels: (title, points (N, 2)).
+        panels: (title, of one line or two, points (N, 2)).
         groups: (name, shift, rows) of each set.
         hover: (N,) what a point says; none: the name of its set.
     """
@@ -48,14 +48,14 @@ def small_multiples(
 
     rows, symbols = -(-len(panels) // columns), symbols_of(groups)
     fig = make_subplots(rows=rows, cols=columns, subplot_titles=[title for title, _ in panels],
-                        horizontal_spacing=0.03, vertical_spacing=0.22 / rows)  # fmt: skip
+                        horizontal_spacing=0.03, vertical_spacing=0.3 / rows)  # fmt: skip
     for at, (_, points) in enumerate(panels):
         for (name, shift, where), symbol in zip(groups, symbols, strict=True):
             marker = {"size": 4, "opacity": 0.6, "color": SHIFT_COLOURS[shift], "symbol": symbol}
             trace = _points(points[where], name, marker, hover[where], first=at == 0)
             fig.add_trace(trace, row=at // columns + 1, col=at % columns + 1)
     finish(fig, height=90 + 230 * rows)
-    fig.update_layout(margin_t=70, legend_y=1 + 32 / (230 * rows))  # the legend above the titles
+    fig.update_layout(margin_t=90, legend_y=1 + 50 / (230 * rows))  # the legend above the titles
     fig.update_annotations(font_size=13)
     fig.update_xaxes(showticklabels=False, zeroline=False)
     fig.update_yaxes(showticklabels=False, zeroline=False)
@@ -83,7 +83,10 @@ def _points(
 
 def table_of(panels: Sequence[tuple[str, np.ndarray]], ids: Sequence[str], sets: Sequence[str]) -> pd.DataFrame:
     """The points of all panels as one table: head, set, id, x, y."""
-    parts = [pd.DataFrame({"head": t, "set": sets, "id": ids, "x": p[:, 0], "y": p[:, 1]}) for t, p in panels]
+    parts = [
+        pd.DataFrame({"head": t.replace("<br>", ", "), "set": sets, "id": ids, "x": p[:, 0], "y": p[:, 1]})
+        for t, p in panels
+    ]
     return pd.concat(parts, ignore_index=True)
 
 
