@@ -68,7 +68,7 @@ def any_head(state: Session, scores: Any, mask: HeadMask | None, n: int) -> None
     st.subheader("Any head, large", anchor=False)
     selected = st.session_state.setdefault(CHOSEN, (ranked_heads(scores)[0][0],))
     with st.container(horizontal=True, gap="medium"):  # side by side where there is room, else one above the other
-        left, right = st.container(width=330), st.container(width="stretch")
+        left, right = st.container(width=430), st.container(width="stretch")
 
     def on_paint(strokes: list[Stroke]) -> None:
         st.session_state[CHOSEN] = paint_selection(selected, strokes, multi=False) or selected

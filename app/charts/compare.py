@@ -24,7 +24,7 @@ FAMILIES = (
 )
 PRUNED = ("taylor", "magnitude", "circ_avg", "circ_acc", "circ_auroc")
 # labelled in the picture beside the best row; where the label stands, so that the three never meet
-NAMED = {"single": "middle left", "deep_ensemble": "middle right", "hydra_circ": "middle right"}
+NAMED = {"single": "bottom right", "deep_ensemble": "middle right", "hydra_circ": "middle right"}
 
 
 def family_of(name: str) -> int:
@@ -118,7 +118,7 @@ def _bubbles(
     members: Sequence[tuple[Any, Value]], name: str, colour: str, symbol: str, best: tuple[float, float]
 ) -> go.Scatter:
     named = [row.name in NAMED or (row.costs["mac_ratio"], value.mean) == best for row, value in members]
-    gap = "\u2003"  # keeps a label off its mark
+    gap = "\u2002"  # keeps a label off its mark
     text = [f"{gap}{row.label}{gap}" if shown else "" for (row, _), shown in zip(members, named, strict=True)]
     hollow = [f"{symbol}-open" if "(" in row.name and row.name.endswith(")") else symbol for row, _ in members]
     spread = [value.std for _, value in members]
