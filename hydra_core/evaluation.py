@@ -60,9 +60,11 @@ def forward_set(
         Cancelled: `cancel` was set.
     """
 
+    order = samples.reading_order()
+
     def run(start: int, stop: int) -> torch.Tensor:
-        x = view.inputs(samples.take(np.arange(start, stop)))
+        x = view.inputs(samples.take(order[start:stop]))
         return forward(x.to(view.device)).float().cpu()
 
     parts = by_chunks(len(samples), batch, run, name="The evaluation", progress=progress, cancel=cancel)
-    return torch.cat(parts, dim=-2).numpy()
+    return torch.cat(parts, dim=-2).numpy()[..., np.argsort(order), :]

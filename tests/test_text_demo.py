@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hydra_core.errors import DataError, DependencyError
+from hydra_core.evaluation import evaluate
 from hydra_core.training import text_demo
 from hydra_core.training.text_demo import load_files, paragraphs, read_corpus, read_mail, words_of_html, write_files
 
@@ -149,10 +150,13 @@ def test_the_command_measures_and_writes_the_reports_figures(packages: Path, tmp
     command = ["--packages", packages, "--out", tmp_path / "out", "--model", model, "--measure", page]
     assert text_demo.main([str(part) for part in command]) == 0
     bundle = load_files(tmp_path / "out")
-    view, report = text_demo.measure(bundle, model)
+    view = text_demo.probed(bundle, model)
+    report = evaluate(view, bundle.test, bundle.ood_test, bootstrap=0)
     text = page.read_text()
     assert f"| Accuracy | {report.accuracy:.3f} |" in text
     assert f"| AUROC, near (hard-ham) | {report.auroc_near:.3f} |" in text
+    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
+    assert {"Single", "Taylor", "CircAvg", "Hydra (Taylor)", "Hydra (Circ)", "Hydra (random heads)"} <= set(rows)
     assert report.accuracy > 0.8, "bad and boat tell these mails apart"
     assert f"{view.info['probe_accuracy']:.3f}" in text
     assert "| hard-ham | near | test | 8 |" in text

@@ -92,6 +92,15 @@ class SampleSet:
             total=self.total,
         )
 
+    def reading_order(self) -> np.ndarray:
+        """An order for batches, (N,): texts from long to short, as batches pad to their longest; images as they are.
+
+        Long ones come first: where memory runs out, it does so at once.
+        """
+        if self.kind != "text":
+            return np.arange(len(self))
+        return np.argsort([-len(text) for text in self.inputs], kind="stable")
+
     def sample(self, n: int, seed: int = 0) -> SampleSet:
         """At most `n` samples, stratified by class where there are labels, in source order."""
         if n >= len(self):

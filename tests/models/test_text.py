@@ -13,12 +13,13 @@ import torch
 
 from hydra_core.data.sets import SampleSet
 from hydra_core.errors import CheckpointError, DataError, UnsupportedModel
+from hydra_core.evaluation import forward_set
 from hydra_core.fusion.ensemble import fuse
 from hydra_core.fusion.evaluator import MaskEvaluator
 from hydra_core.fusion.surgery import prune_model
 from hydra_core.heads.mask import HeadMask
 from hydra_core.models.load import load_model
-from hydra_core.models.probe import linear_probe, with_probe
+from hydra_core.models.probe import features_of, linear_probe, with_probe
 from hydra_core.models.text_models import TextEncoder, load_text, text_view
 from hydra_core.models.view import ModelView
 
@@ -191,6 +192,37 @@ def test_wrong_kinds_of_samples_and_missing_folders_are_explained(folder: Path, 
         prepare(images)  # type: ignore[misc]
     with pytest.raises(CheckpointError, match="give the folder"):
         load_text(str(tmp_path / "nowhere"))
+
+
+def test_batches_of_like_lengths_give_each_text_its_own_answer(folder: Path) -> None:
+    view = load_text(str(folder))
+    lines = [" ".join(WORDS[5 + (i + k) % 5] for k in range(1 + i % 6)) for i in range(12)]
+    samples = texts(*lines)
+    seen: list[int] = []
+
+    def members(ids: torch.Tensor) -> torch.Tensor:  # (B, T) -> (2, B, C)
+        seen.append(ids.numel())
+        return torch.stack([view(ids), 2 * view(ids)])
+
+    got = forward_set(view, members, samples, batch=2)
+    with torch.inference_mode():
+        alone = np.concatenate([view(view.inputs(samples.take([i]))).numpy() for i in range(12)])
+    np.testing.assert_allclose(got, [alone, 2 * alone], atol=1e-6)
+    np.testing.assert_allclose(features_of(view, samples, batch=5), alone, atol=1e-6)
+    assert sum(seen) == 2 * sum(range(3, 9)), "two texts of each length: not one token of padding"
+    assert seen[0] == max(seen), "memory runs out at once or not at all"
+
+
+def test_sets_of_other_lengths_are_one_input_and_give_the_same_answers(folder: Path) -> None:
+    view = load_text(str(folder))
+    short, long = texts("red cat", "blue dog"), texts(" ".join(WORDS[5:10]), "red " * 7)
+    both = view.inputs(short, long)
+    assert both.shape[1] == view.inputs(long).shape[1] > view.inputs(short).shape[1]
+    with torch.inference_mode():
+        want = torch.cat([view(view.inputs(short)), view(view.inputs(long))])
+        torch.testing.assert_close(view(both), want, atol=1e-6, rtol=1e-5)
+    found = MaskEvaluator(view, both).logits(HeadMask.full(view.shape))
+    np.testing.assert_allclose(found, want.numpy(), atol=1e-6)
 
 
 # -- probes ----------------------------------------------------------------------------------
