@@ -35,8 +35,7 @@ COST: dict[str, Card] = {
     "parameters": Card("Parameters", "low", "count", "Of the fused ensemble, pruned heads cut out."),
     "macs": Card("Multiply-adds", "low", "count", "For one sample; layers that members share count once."),
 }
-# two rows of six on a wide screen: calibration and OOD detection, each closed by a cost
-ALL: dict[str, Card] = {**CALIBRATION, "parameters": COST["parameters"], **OOD, "macs": COST["macs"]}
+ALL: dict[str, Card] = {**CALIBRATION, **OOD, **COST}
 
 
 def values_of(report: Report | None, cost: Cost | None = None) -> dict[str, float]:

@@ -6,10 +6,11 @@ from typing import Any
 
 import streamlit as st
 
-from app import arrival, cards, frame, lab, widgets, work
+from app import arrival, bring, cards, frame, lab, widgets, work
 from app.cache import digest
 from app.charts.distributions import ood_histogram, risk_coverage
 from app.charts.reliability import describe_bins, reliability_figure
+from app.errors import escape
 from app.lab import live
 from app.report import Picture, report_html
 from app.session import Session
@@ -63,7 +64,9 @@ def open_recipe(file: Any) -> None:
 
 def checkpoint_part(state: Session) -> None:
     st.subheader("Checkpoints", anchor=False)
-    st.caption("safetensors, with the plan in the header; `hydra_core.load_hydra` opens the fused one.")
+    st.caption(
+        "safetensors, with the plan in the header. In Python, `hydra_core.load_hydra(FILE, model)` opens the fused one."
+    )
     with st.container(horizontal=True):
         job = widgets.start(
             digest("fused", state.model, state.plan.text), lambda job: lab.fused_file(state.model, state.plan), "Fusing"
@@ -138,7 +141,8 @@ def page() -> None:
         st.info("Nothing is pruned yet: choose heads on **What if** or **Heads** first, or export the plain model.",
                 icon=":material/info:")  # fmt: skip
     st.markdown(
-        f"**{state.model}** on **{state.data}**, {len(state.plan)} member{'s' if len(state.plan) > 1 else ''}, "
+        f"**{escape(bring.title_of(state.model))}** on **{escape(bring.data_title(state.data))}**, "
+        f"{len(state.plan)} member{'s' if len(state.plan) > 1 else ''}, "
         f"{pruned} heads pruned in all."
     )
     recipe_part(state)

@@ -55,6 +55,14 @@ def settings(state: Session) -> lab.Options:
     )
 
 
+def measured_on(state: Session, options: lab.Options) -> None:
+    """One line below the cards: what changes are against, and on which samples; the OOD sets are in its help."""
+    against = f"the pin **{state.against}**" if state.reference is not None else "the unpruned model"
+    inside, _, outside = lab.sample(state.data, options).note.partition("; ")
+    help = "Ranges are 95 % bootstrap intervals. Of larger sets a part is used, the same one every time."
+    st.caption(f"Changes are against {against}, on {inside}.", help=f"{help} {outside}." if outside else help)
+
+
 def page() -> None:
     state = frame.page_head("what_if")
     answer = st.container()
@@ -70,13 +78,12 @@ def page() -> None:
         member_panel(state, widgets.result_of(work.score(state), patience=3.0))
     with answer:
         both = show_answer(cards, state, options, job)
-        caption, proof = st.container(), st.container()
+        line = st.container(horizontal=True, vertical_alignment="center", gap="small")
+        caption, proof = line.container(width="content"), line.container(width="content")
     if both is None:
         return
     with caption:
-        against = f"the pin **{state.against}**" if state.reference is not None else "the unpruned model"
-        note = lab.sample(state.data, options).note
-        st.caption(f"Changes are against {against}; ranges are 95 % bootstrap intervals. {note}.")
+        measured_on(state, options)
     with proof:
         proof_panel(state)
     with shown:

@@ -16,7 +16,7 @@ from hydra_core.heads.mask import HeadMask, Plan
 
 PATIENCE = 0.25  # seconds before an estimate shows: quicker answers come without one
 RESAMPLES = 200
-WIDTH = 130  # pixels a card: three in a row fit a window of 900 pixels
+WIDTH = 112  # pixels a card: two rows in a wide window, four in a row in one of 900 pixels
 
 
 def reference_plan(state: Session) -> Plan:
@@ -90,7 +90,8 @@ def proof_panel(state: Session) -> None:
     asked = st.session_state.setdefault("what_if/proven", set())
     key = digest("proof", state.model, state.data, state.plan.text)
     if key not in asked:
-        st.button("Prove it", icon=":material/verified:", key="what_if/prove", on_click=asked.add, args=(key,),
+        st.button("Prove it", icon=":material/verified:", type="tertiary", key="what_if/prove",
+                  on_click=asked.add, args=(key,),
                   help="Measures in float64, on a few samples, that masks change the output, that they equal cut "
                        "weights, and that the fused network equals the mean of its members.")  # fmt: skip
         return
@@ -104,7 +105,7 @@ def proof_panel(state: Session) -> None:
     exact = f"Exact to {worst:.0e}" if worst else "Exact: no difference"
     label = exact if proof.holds else "Does not hold"
     icon = ":material/verified:" if proof.holds else ":material/error:"
-    with st.popover(label, icon=icon, help="The numbers behind it"):
+    with st.popover(label, icon=icon, type="tertiary", help="The numbers behind it"):
         st.markdown(proof_text(state, proof))
 
 

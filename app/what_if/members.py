@@ -44,30 +44,37 @@ def member_panel(state: Session, scores: Any) -> None:
 def member_bar(state: Session) -> None:
     """Which member the grid shows, and what can be done with it as a whole."""
     st.session_state["what_if/member"] = state.active
-    st.segmented_control(
-        "Members of the ensemble",
-        range(len(state.plan)),
-        required=True,
-        key="what_if/member",
-        on_change=lambda: act("choose", st.session_state["what_if/member"]),
-        format_func=lambda m: _member(state, m),
-        help="Heads kept of all heads. The grid shows the chosen member; the figures above are the ensemble's.",
-    )
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="xsmall"):  # one line, for few
+        st.segmented_control(
+            "Members",
+            range(len(state.plan)),
+            required=True,
+            key="what_if/member",
+            on_change=lambda: act("choose", st.session_state["what_if/member"]),
+            format_func=lambda m: _member(state, m),
+            help="Members of the ensemble, each with the heads it keeps of all heads. The grid shows the chosen "
+            "member; the figures above are the ensemble's.",
+        )
+        _member_tools(state)
+
+
+def _member_tools(state: Session) -> None:
+    """Add, copy, take over, lock and remove the chosen member."""
     full, locked = len(state.plan) >= MAX_MEMBERS, state.is_locked
-    with st.container(horizontal=True, gap="small"):
-        _icon("add", "Add a member with all heads", act, "add_member", disabled=full)
-        _icon("content_copy", "Add a copy of this member", act, "add_member", state.mask, name="copy", disabled=full)
-        with st.popover("Take heads", icon=":material/input:", disabled=locked or len(state.plan) == 1):
-            st.caption(f"Give member {state.plan.names[state.active]} the heads of another member.")
-            for m, name in enumerate(state.plan.names):
-                if m != state.active:
-                    st.button(f"Those of {name}", key=f"what_if/take/{m}", on_click=act,
-                              args=("change_mask", state.plan[m]))  # fmt: skip
-        _icon("lock_open" if locked else "lock",
-              "Unlock this member" if locked else "Lock this member: nothing changes its heads until it is unlocked",
-              act, "toggle_lock", name="lock")  # fmt: skip
-        _icon("delete", "Remove this member", act, "drop_member", name="remove",
-              disabled=locked or len(state.plan) == 1)  # fmt: skip
+    _icon("add", "Add a member with all heads", act, "add_member", disabled=full)
+    _icon("content_copy", "Add a copy of this member", act, "add_member", state.mask, name="copy", disabled=full)
+    with st.popover("", icon=":material/input:", help="Take the heads of another member",
+                    disabled=locked or len(state.plan) == 1):  # fmt: skip
+        st.caption(f"Give member {state.plan.names[state.active]} the heads of another member.")
+        for m, name in enumerate(state.plan.names):
+            if m != state.active:
+                st.button(f"Those of {name}", key=f"what_if/take/{m}", on_click=act,
+                          args=("change_mask", state.plan[m]))  # fmt: skip
+    _icon("lock_open" if locked else "lock",
+          "Unlock this member" if locked else "Lock this member: nothing changes its heads until it is unlocked",
+          act, "toggle_lock", name="lock")  # fmt: skip
+    _icon("delete", "Remove this member", act, "drop_member", name="remove",
+          disabled=locked or len(state.plan) == 1)  # fmt: skip
 
 
 def _member(state: Session, m: int) -> str:

@@ -17,6 +17,7 @@ from app.what_if.answer import reference_plan
 from hydra_core import metrics
 from hydra_core.heads.mask import Plan
 
+HEIGHT = 370  # pixels: the reliability diagram ends with the grid beside it, both in a first window of 900
 Draw = Callable[[Session, lab.Options, Any, Any], None]
 
 
@@ -35,7 +36,7 @@ def names(state: Session) -> tuple[str, str]:
 
 def _reliability(state: Session, options: lab.Options, now: Any, before: Any) -> None:
     bins, (ours, theirs) = now.reliability, names(state)
-    figure = reliability_figure(bins, before.reliability, now_name=ours, before_name=theirs)
+    figure = reliability_figure(bins, before.reliability, height=HEIGHT, now_name=ours, before_name=theirs)
     widgets.show_figure(figure, "reliability", describe_bins(bins))
     table = pd.DataFrame({"from": bins.edges[:-1], "to": bins.edges[1:], "samples": bins.count,
                           "accuracy": bins.accuracy, "confidence": bins.confidence})  # fmt: skip

@@ -233,9 +233,7 @@ def probed(bundle: DataBundle, model: Path | str) -> ModelView:
     return with_probe(load_text(str(model)), bundle.train, bundle.val)
 
 
-def measure(
-    view: ModelView, bundle: DataBundle, *, progress: Progress | None = None
-) -> tuple[Report, Comparison]:
+def measure(view: ModelView, bundle: DataBundle, *, progress: Progress | None = None) -> tuple[Report, Comparison]:
     """The unpruned model on test, and the pruned and fused rows beside it, all of the same logits."""
     from hydra_core.data.sets import labelled
     from hydra_core.methods.compare import compare
