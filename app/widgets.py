@@ -84,7 +84,7 @@ def metric_cards(
         now, before: values by name; missing ones are shown as a dash.
         notes: a few words below a card, by name (an interval, say); every card gets the room where there are any.
     """
-    with st.container(horizontal=True, gap="small"):
+    with st.container(horizontal=True, gap="xsmall"):
         for name, card in cards.items():
             if notes is None:
                 _metric(card, now.get(name), before, name, width)
