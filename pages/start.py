@@ -202,7 +202,9 @@ def page() -> None:
     data_sets(state)
     st.subheader("Where to go", anchor=False)
     for entry in PAGES[1:]:
-        st.page_link(entry.path, label=f"**{entry.title}**: {entry.question}", icon=f":material/{entry.icon}:")
+        name, question = st.columns([1, 3], vertical_alignment="center")  # a link's own label is cut off, a text wraps
+        name.page_link(entry.path, label=f"**{entry.title}**", icon=f":material/{entry.icon}:")
+        question.markdown(entry.question)
 
 
 page()

@@ -55,7 +55,7 @@ def small_multiples(
             trace = _points(points[where], name, marker, hover[where], first=at == 0)
             fig.add_trace(trace, row=at // columns + 1, col=at % columns + 1)
     finish(fig, height=90 + 230 * rows)
-    fig.update_layout(margin_t=90, legend_y=1 + 50 / (230 * rows))  # the legend above the titles
+    fig.update_layout(margin_t=90, legend_y=1 + 50 / (230 * rows), legend_itemsizing="constant")  # above the titles
     fig.update_annotations(font_size=13)
     fig.update_xaxes(showticklabels=False, zeroline=False)
     fig.update_yaxes(showticklabels=False, zeroline=False)
