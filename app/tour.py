@@ -26,6 +26,7 @@ from app.session import Settings
 from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.progress import Progress, step_of
 
+CLOSE = 0.03  # AUROC: a smaller difference of two means over three heads says nothing
 KEEPS = (8, 6, 4, 2, 1)
 # rows of the last picture: enough to see the families, few enough to read
 PICTURED = ("single", "deep_ensemble", "mc_dropout", "taylor", "circ_avg", "hydra_taylor", "hydra_circ",
@@ -185,11 +186,12 @@ def _see(progress: Progress | None, cancel: threading.Event | None) -> Scene:
     ]
     groups = [(name or "known", part.shift, chosen.slices[name]) for name, part in chosen.sets.items()]
     high, low = (float(np.mean([p.auroc for p in part])) for part in (pictures[:3], pictures[3:]))
-    which = "more" if high > low else "less"
+    less = f"the important ones know {'more' if high > low else 'less'} about the unknown here"
+    known = "both know about as much" if abs(high - low) < CLOSE else less
     notice = (
         f"A straight line through a head's output tells known from unknown with a mean AUROC of **{high:.2f}** in the "
-        f"three heads that matter most for the loss, and of **{low:.2f}** in the three that matter least: the "
-        f"important ones know {which} about the unknown here. A score that looks at the loss alone does not ask for "
+        f"three heads that matter most for the loss, and of **{low:.2f}** in the three that matter least: "
+        f"{known}. A score that looks at the loss alone does not ask for "
         "this; Circ does."
     )
     alt = f"Samples in three important and three unimportant heads; separability {high:.2f} and {low:.2f}"
