@@ -17,23 +17,24 @@ def address(page):
 
 
 def test_a_click_on_a_point_chooses_it_and_its_setting_opens_in_what_if(visit):
-    page = visit("/sweep?within=4-5&metric=accuracy&line=taylor&kept=4")
+    page = visit("/sweep?within=0-5&metric=accuracy&line=taylor&kept=4")
     heads = page.locator(".js-plotly-plot").first
     expect(heads.locator(".scatterlayer .points path").first).to_be_attached(timeout=120_000)
     page.wait_for_timeout(1500)  # the figure settles into its column
-    # the last marker of Taylor's line: 7 heads pruned, 1 kept
+    # the last marker of Taylor's line: 6 heads pruned, 2 kept; no other lies over it
     marker = heads.locator(".scatterlayer .trace:has(.points path)").first.locator(".points path").last
     box = marker.bounding_box()
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    page.wait_for_function("() => location.search.includes('kept=1')", timeout=60_000)
+    page.wait_for_function("() => location.search.includes('kept=2')", timeout=60_000)
     assert address(page)["line"] == "taylor"
     page.get_by_role("button", name="Open this setting in What if").click()
     expect(page.get_by_role("heading", name="What if")).to_be_visible(timeout=120_000)
     page.wait_for_function(
         "() => !location.search.includes('plan=6x8.________&') && location.search.includes('plan=6x8')"
     )
-    own = next(p for p in lab.stored_sweep("demo/fashion-vit", "demo/fashion").points
-               if (p.method, p.keep, p.layers, p.model) == ("taylor", 1, (4, 5), "demo/fashion-vit"))  # fmt: skip
+    want = ("taylor", 2, tuple(range(6)), "demo/fashion-vit")
+    points = lab.stored_sweep("demo/fashion-vit", "demo/fashion").points
+    own = next(p for p in points if (p.method, p.keep, p.layers, p.model) == want)
     assert Plan.parse(address(page)["plan"]).masks == (HeadMask.parse(own.masks[0]),)
     assert page.errors == []
 
