@@ -54,9 +54,11 @@ def change(now: float | None, before: float | None, style: str = "plain") -> str
     diff = now - before
     if style == "share":
         text = f"{100 * diff:+.1f} pt"
+    elif style == "count" and not before:
+        text = f"{diff:+.0f}"
     elif style == "count":
-        percent = 100 * diff / before if before else 0.0
-        text = f"{percent:{'+.1f' if abs(percent) >= 0.05 else '+.1g'}} %" if before else f"{diff:+.0f}"
+        percent = 100 * diff / before
+        text = f"{percent:+.1f} %" if abs(percent) >= 0.05 else f"{percent:+.1g} %"
     else:
         text = f"{diff:+.4f}"
     return "" if not any(c in "123456789" for c in text) else text

@@ -18,7 +18,7 @@ from hydra_core.errors import MaskError
 Shape = tuple[int, ...]  # heads a layer
 
 
-def _shape_text(shape: Sequence[int]) -> str:
+def shape_text(shape: Sequence[int]) -> str:
     """'6x8' for six layers of eight heads, '3+6+12' for ragged ones."""
     if len(set(shape)) == 1:
         return f"{len(shape)}x{shape[0]}"
@@ -187,8 +187,8 @@ class HeadMask:
         if self.shape != tuple(shape):
             raise MaskError(
                 "The mask does not fit the model",
-                expected=f"{_shape_text(shape)} (layers x heads)",
-                got=_shape_text(self.shape),
+                expected=f"{shape_text(shape)} (layers x heads)",
+                got=shape_text(self.shape),
                 hint="Choose the model the mask was made for, or start from a full mask.",
             )
         return self
@@ -242,7 +242,7 @@ class HeadMask:
     def text(self) -> str:
         """Short, URL-safe: shape, a dot, the bits in base64url. `HeadMask.parse` reads it."""
         bits = np.packbits(np.array([v for row in self.rows for v in row], dtype=bool))
-        return f"{_shape_text(self.shape)}.{base64.urlsafe_b64encode(bits.tobytes()).decode().rstrip('=')}"
+        return f"{shape_text(self.shape)}.{base64.urlsafe_b64encode(bits.tobytes()).decode().rstrip('=')}"
 
     @classmethod
     def parse(cls, text: str, shape: Sequence[int] | None = None) -> HeadMask:

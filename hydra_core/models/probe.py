@@ -145,9 +145,7 @@ def features_of(
     Raises:
         Cancelled: `cancel` was set.
     """
-
     order = samples.reading_order()  # texts are padded batch by batch
-
     step = batch or (64 if view.parameters < LARGE else 8)
 
     def run(start: int, stop: int) -> np.ndarray:

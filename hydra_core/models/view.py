@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hydra_core.errors import ModelError, UnsupportedModel
-from hydra_core.heads.mask import HeadMask
+from hydra_core.heads.mask import HeadMask, shape_text
 from hydra_core.models.attention import AttentionKind, class_path, kind_of
 from hydra_core.models.blocks import ENCLOSING
 from hydra_core.models.shadow import freeze, shadow
@@ -58,7 +58,7 @@ class ModelView:
     _local: threading.local = field(default_factory=threading.local, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        heads = f"{len(self.shape)} x {self.shape[0]}" if len(set(self.shape)) == 1 else "+".join(map(str, self.shape))
+        heads = shape_text(self.shape).replace("x", " x ")
         return f"<ModelView {self.name}: {heads} heads, {self.num_classes} classes, {self.parameters:,} parameters>"
 
     @property
