@@ -22,6 +22,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.path.insert(0, str(ROOT))
     from streamlit.web import cli
 
+    from app import lab
+
+    lab.warm_up()  # what takes seconds to import is on its way while the server starts and the reader opens the page
     sys.argv = [
         "streamlit", "run", str(ROOT / "app" / "main.py"),
         f"--server.address={options.host}", f"--server.port={options.port}", f"--browser.serverAddress={options.host}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-NAMES = ("evaluator", "toggle", "fusion", "heads")
+NAMES = ("evaluator", "toggle", "fusion", "heads", "pages")
 
 
 def main(names: list[str]) -> int:

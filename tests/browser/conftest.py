@@ -1,21 +1,10 @@
-"""A real server (`python -m app` from another folder) and a real headless Chromium."""
+"""A real server and a real headless Chromium for every test."""
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-CHROMIUM = next((p for p in ("/usr/bin/chromium", "/usr/bin/chromium-browser") if Path(p).exists()), None)
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
+from tests.browser.server import CHROMIUM, FLAGS, dashboard
 
 
 def pytest_collection_modifyitems(items):
@@ -31,37 +20,8 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     """Address of a dashboard of its own on a free port."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    folder = tmp_path_factory.mktemp("elsewhere")  # the start must not depend on the current folder
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "app", "--port", str(port)], cwd=folder, env=env, stdout=log, stderr=log
-        )
-        try:
-            _wait(f"http://127.0.0.1:{port}/_stcore/health", process, folder / "log")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:  # inference under way
-                process.kill()
-
-
-def _wait(url, process, log, seconds=60):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            break
-        try:
-            urllib.request.urlopen(url, timeout=2)
-            return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail(f"the dashboard did not start:\n{log.read_text()[-2000:]}")
+    with dashboard(tmp_path_factory.mktemp("elsewhere")) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")
