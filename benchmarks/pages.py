@@ -1,4 +1,4 @@
-"""Seconds until a page shows its first picture in a real browser: in a fresh server, and the second time in one session.
+"""Seconds until a page shows its first picture in a real browser: in a fresh server, and again in one session.
 
 Cold: the page is the first that a new process serves, asked as soon as it answers. Warm: the page was open before in
 this session and is opened again from the menu, from a page without pictures. The picture of a page is what answers its
