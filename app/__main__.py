@@ -24,7 +24,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from app import lab
 
-    lab.warm_up()  # what takes seconds to import is on its way while the server starts and the reader opens the page
+    print("Hydra Lab: loading the engine ...", flush=True)
+    lab.load_engine()
+    lab.warm_up()  # the demo is on its way while the server starts and the reader opens the page
     sys.argv = [
         "streamlit", "run", str(ROOT / "app" / "main.py"),
         f"--server.address={options.host}", f"--server.port={options.port}", f"--browser.serverAddress={options.host}",

@@ -41,7 +41,7 @@ from app.lab.stored import stored_hydra
 from app.lab.sweeps import stored_sweep, sweep, sweep_methods, sweep_so_far, usual_grid
 from app.lab.table import comparison, row_names, stored_comparison
 from app.lab.takeaway import fused_file, pruned_file, read_recipe, recipe, unpruned
-from app.lab.warm import warm_up
+from app.lab.warm import load_engine, warm_up
 from app.lab.ways import DEEP, HYDRA, HYDRA_TRUNK, SINGLE, costs, latencies
 from app.lab.zero_shot import (
     Words,
@@ -89,6 +89,7 @@ __all__ = [
     "infer",
     "is_zero_shot",
     "latencies",
+    "load_engine",
     "logits",
     "memory",
     "missing_criteria",

@@ -12,7 +12,7 @@ from app.cache import MIB, digest
 from app.lab import store
 from app.lab.checks import estimate_of
 from app.lab.sources import Options, Sample, model, sample
-from app.lab.stored import stored_scores
+from app.lab.stored import stored_rows, stored_scores
 from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.progress import Progress
 
@@ -45,18 +45,21 @@ def logits(
     progress: Progress | None = None,
     cancel: threading.Event | None = None,
 ) -> np.ndarray:
-    """Logits of masks on a sample, (M, N, C); only masks not seen before are computed.
+    """Logits of masks on a sample, (M, N, C); only masks neither seen before nor carried are computed.
 
     N runs over ID and OOD samples: see `Sample.slices`.
     """
     keys = {mask: digest("logits", model_name, chosen.key, mask.text) for mask in masks}
     missing = [mask for mask in keys if keys[mask] not in store.logits]
-    fresh: dict[HeadMask, np.ndarray] = {}
+    carried = {mask: stored_rows("logits", model_name, chosen, mask) for mask in missing}
+    fresh = {mask: rows for mask, rows in carried.items() if rows is not None}
+    missing = [mask for mask in missing if mask not in fresh]
     if missing:
         compute = lambda: evaluator(model_name, chosen).many(missing, progress=progress, cancel=cancel)  # noqa: E731
-        fresh = dict(zip(missing, np.asarray(store.infer(compute), dtype=np.float32), strict=True))
-        for mask, rows in fresh.items():
-            store.logits.get(keys[mask], lambda rows=rows: rows)  # type: ignore[misc]
+        rows = np.asarray(store.infer(compute), dtype=np.float32)  # (missing, N, C)
+        fresh |= dict(zip(missing, rows, strict=True))
+    for mask, rows in fresh.items():
+        store.logits.get(keys[mask], lambda rows=rows: rows)  # type: ignore[misc]
     # a value may be gone by now where the cache is small: compute it once more
     return np.stack([fresh[m] if m in fresh else _again(model_name, chosen, m, keys[m]) for m in masks])
 

@@ -1,6 +1,6 @@
-"""What the demo carries measured: head scores by every criterion, and the Hydra that validation data chose.
+"""What the demo carries measured: logits, image features, head scores, and the Hydra that validation data chose.
 
-    python -m app.lab.stored      # measures the scores of the demo model again (a minute or two)
+    python -m app.lab.stored      # measures the first three again (a minute or two)
 
 Stored values are used for the very weights and samples they were measured on, and for nothing else.
 """
@@ -12,13 +12,17 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from app.lab.sources import Sample, default_data, default_model, model, sample
-from hydra_core.heads.mask import Plan
+from hydra_core.heads.mask import HeadMask, Plan
 
 if TYPE_CHECKING:
     from hydra_core.heads.scores import HeadScores
 
-SCORES = Path(__file__).resolve().parents[2] / "assets" / "head-scores-demo.json"
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+SCORES = ASSETS / "head-scores-demo.json"
+ROWS = {"logits": ASSETS / "logits-demo.npz", "features": ASSETS / "features-demo-clip.npz"}
 COMMAND = "python -m app.lab.stored"
 DIGITS = 9  # significant; more than float32 logits carry
 
@@ -35,6 +39,20 @@ def stored_scores(model_name: str, chosen: Sample, criterion: str) -> HeadScores
     values, low, high = (_rows(facts["scores"][criterion][part]) for part in ("values", "low", "high"))
     assert values is not None
     return HeadScores(criterion, values, low, high, facts["scores"][criterion]["samples"])
+
+
+def stored_rows(what: str, model_name: str, chosen: Sample, mask: HeadMask) -> np.ndarray | None:
+    """What an unpruned demo model gives each sample, (N, ...), where it was measured on these weights and samples.
+
+    Args:
+        what: "logits", or "features" of images, unit vectors (N, D).
+    """
+    path = ROWS[what]
+    if not model_name.startswith("demo/") or not mask.is_full or not path.is_file():
+        return None
+    with np.load(path, allow_pickle=False) as parts:
+        same = json.loads(str(parts["measured_on"])) == _origin(model_name, chosen)
+        return parts["rows"] if same else None
 
 
 def stored_hydra(model_name: str, data_name: str) -> Plan | None:
@@ -90,9 +108,23 @@ def measure() -> dict[str, Any]:
     return {"command": COMMAND, "measured_on": _origin(name, chosen), "note": chosen.note, "scores": scores}
 
 
+def measure_rows(what: str, model_name: str) -> dict[str, np.ndarray]:
+    """Logits or image features of an unpruned model on those samples, by its own forward, and what they are of."""
+    import torch
+    from torch.nn.functional import normalize
+
+    view, chosen = model(model_name), sample(default_data())
+    forward = view.module if what == "logits" else lambda x: normalize(view.module.visual(x), dim=-1)
+    with torch.no_grad():
+        rows = forward(view.inputs(*chosen.sets.values())).numpy()  # (N, C) or (N, D)
+    return {"rows": rows, "measured_on": np.array(json.dumps(_origin(model_name, chosen)))}
+
+
 def _short(rows: Any) -> Any:
     return None if rows is None else [[float(f"{value:.{DIGITS}g}") for value in row] for row in rows]
 
 
 if __name__ == "__main__":
+    for what, name in {"logits": default_model(), "features": "demo/fashion-clip"}.items():
+        np.savez_compressed(ROWS[what], allow_pickle=False, **measure_rows(what, name))
     SCORES.write_text(json.dumps(measure(), separators=(",", ":")) + "\n", encoding="utf-8")

@@ -4,16 +4,36 @@ from __future__ import annotations
 
 import gc
 import threading
-from typing import TYPE_CHECKING
+from importlib import import_module
 
 from app.lab.results import report, scores
 from app.lab.sources import default_data, default_model, shape
 from hydra_core.heads.mask import Plan
 
-if TYPE_CHECKING:
-    pass
-
+ENGINE = (
+    "torch",
+    "timm.models.vision_transformer",
+    "pandas",
+    "plotly.graph_objects",
+    "scipy.fft",
+    "hydra_core.metrics.report",
+)
 _warm = threading.Lock()
+
+
+def load_engine() -> None:
+    """Import what every page needs (seconds, most of them torch's), before a server answers.
+
+    In a thread beside the server it takes longer, and holds up every file that the browser asks for: imports share one
+    lock with all other Python code.
+    """
+    gc.disable()  # nothing of it is garbage, and looking takes a fifth of the time
+    try:
+        for name in ENGINE:
+            import_module(name)
+    finally:
+        gc.enable()
+    gc.freeze()
 
 
 def warm_up() -> None:
@@ -26,7 +46,6 @@ def _warm_up() -> None:
     try:
         name, data_name = default_model(), default_data()
         shape(name)
-        settle()
         report(name, data_name, Plan.full(shape(name)))
         scores(name, data_name)
     except Exception:  # the page that needs it will say what is wrong

@@ -149,8 +149,16 @@ def test_a_stored_leave_one_out_is_the_exact_change_of_the_report():
     assert loss == pytest.approx(before.auroc_near - after.auroc_near, abs=1e-6)
 
 
-def test_stored_values_are_not_used_for_other_weights_or_samples():
-    chosen = lab.sample(DATA)
+def test_stored_logits_are_those_of_the_native_model(natives):
+    found = stored.stored_rows("logits", MODEL, lab.sample(DATA), Plan.full(SHAPE)[0])
+    np.testing.assert_allclose(found, natives[0], rtol=1e-4, atol=1e-4)  # float32 against float64
+
+
+def test_stored_values_are_not_used_for_other_weights_samples_or_masks():
+    chosen, full = lab.sample(DATA), Plan.full(SHAPE)[0]
+    assert stored.stored_rows("logits", "demo/fashion-vit-s1", chosen, full) is None
+    assert stored.stored_rows("logits", MODEL, Sample(chosen.id, chosen.ood, "val", "another key"), full) is None
+    assert stored.stored_rows("logits", MODEL, chosen, full.prune(*HEAD)) is None
     assert stored.stored_scores("demo/fashion-vit-s1", chosen, "taylor") is None
     other = Sample(chosen.id, chosen.ood, "val", "another key")
     assert stored.stored_scores(MODEL, other, "taylor") is None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import accuracy_score, roc_auc_score
 from streamlit.testing.v1 import AppTest
 
 from app import lab
+from app.lab import stored
 from app.registry import ROOT
 from hydra_core.errors import DataError
 from hydra_core.heads.mask import HeadMask, Plan
@@ -42,6 +46,15 @@ def warm():
 
 
 # -- what the page asks for ------------------------------------------------------------------
+
+
+def test_stored_image_features_are_those_of_the_native_tower():
+    chosen, view = lab.sample(DATA), lab.model(MODEL)
+    with torch.inference_mode():
+        want = copy.deepcopy(view.module.visual).double()(view.inputs(*chosen.sets.values()).double())
+    found = stored.stored_rows("features", MODEL, chosen, FULL)
+    np.testing.assert_allclose(found, torch.nn.functional.normalize(want, dim=-1), atol=1e-5)
+    assert stored.stored_rows("features", MODEL, chosen, FULL.prune(5, 1)) is None
 
 
 def test_figures_are_those_of_the_engine_and_of_scikit_learn():
