@@ -114,7 +114,8 @@ def measure_rows(what: str, model_name: str) -> dict[str, np.ndarray]:
     from torch.nn.functional import normalize
 
     view, chosen = model(model_name), sample(default_data())
-    forward = view.module if what == "logits" else lambda x: normalize(view.module.visual(x), dim=-1)
+    module: Any = view.module
+    forward = module if what == "logits" else lambda x: normalize(module.visual(x), dim=-1)
     with torch.no_grad():
         rows = forward(view.inputs(*chosen.sets.values())).numpy()  # (N, C) or (N, D)
     return {"rows": rows, "measured_on": np.array(json.dumps(_origin(model_name, chosen)))}
