@@ -8,8 +8,7 @@ from __future__ import annotations
 BLUE, ORANGE, GREEN, PINK = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
 VERMILION, SKY, YELLOW, GREY = "#D55E00", "#56B4E9", "#F0E442", "#8A8A8A"
 
-# what a colour stands for, the same on every page
-ID, NEAR, FAR = BLUE, ORANGE, PINK
+# what a colour stands for, the same on every page; the colours of sets: charts/looks.py
 NOW, BEFORE, GAP = SKY, GREY, VERMILION
 MEMBERS = (BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, YELLOW, GREY)
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")

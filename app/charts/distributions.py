@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import plotly.graph_objects as go
 
 from app.charts.base import finish
-from app.theme import BEFORE, DASHES, FAR, GREEN, ID, MEMBERS, NEAR, VERMILION, rgba
-
-SHIFT_COLOURS = {"id": ID, "near": NEAR, "far": FAR, "other": BEFORE}
+from app.charts.looks import Look, looks_of
+from app.theme import BEFORE, DASHES, GREEN, MEMBERS, VERMILION, rgba
 
 
 def confidence_histogram(
     confidence: np.ndarray,
     correct: np.ndarray,
     ood: Mapping[str, np.ndarray] | None = None,
+    shifts: Mapping[str, str] | None = None,
     *,
     before: tuple[str, np.ndarray] | None = None,
     bins: int = 20,
@@ -27,6 +27,7 @@ def confidence_histogram(
         confidence: (N,) probability of the predicted class.
         correct: (N,) whether the prediction was right.
         ood: confidences by OOD set, drawn as outlines.
+        shifts: "near", "far" or "other" an OOD set; it gives the colour.
         before: name and (N,) ID confidences of a reference, drawn as a grey outline.
 
     Each curve shows the share of its own group, as the groups differ much in size.
@@ -39,8 +40,9 @@ def confidence_histogram(
         ("wrong", np.asarray(confidence)[~correct], VERMILION, "/"),
     ):
         fig.add_trace(_share_bars(f"{name} ({len(values)})", values, edges, colour, shape))
-    for i, (name, values) in enumerate((ood or {}).items()):
-        fig.add_trace(_share_line(f"{name} ({len(values)})", values, edges, MEMBERS[3 + i % 5], DASHES[i % 6]))
+    sets = ood or {}
+    for (name, values), look in zip(sets.items(), _looks(sets, shifts or {}), strict=True):
+        fig.add_trace(_share_line(f"{name} ({len(values)})", values, edges, look.colour, look.dash))
     if before is not None:
         fig.add_trace(_share_line(f"all ID, {before[0]}", before[1], edges, BEFORE, "dot"))
     fig.update_layout(barmode="overlay")
@@ -51,7 +53,7 @@ def confidence_histogram(
 def ood_histogram(
     scores: Mapping[str, np.ndarray], shifts: Mapping[str, str], *, title: str = "OOD score", bins: int = 30
 ) -> go.Figure:
-    """OOD scores by source: filled bars for ID, outlines for OOD sets, near and far told apart by dash too.
+    """OOD scores by source: filled bars for ID, outlines for OOD sets, told apart by colour and dash.
 
     Args:
         scores: (n,) score a source; higher means more unlike the training data.
@@ -61,14 +63,12 @@ def ood_histogram(
     low, high = min(v.min() for v in known), max(v.max() for v in known)
     edges = np.linspace(low, high if high > low else low + 1.0, bins + 1)
     fig = go.Figure()
-    for i, (name, values) in enumerate(scores.items()):
+    for (name, values), look in zip(scores.items(), _looks(scores, shifts), strict=True):
         shift = shifts.get(name, "other")
-        colour = SHIFT_COLOURS[shift]
         if shift == "id":
-            fig.add_trace(_share_bars(f"{name} (ID, {len(values)})", values, edges, colour, ""))
+            fig.add_trace(_share_bars(f"{name} (ID, {len(values)})", values, edges, look.colour, ""))
         else:
-            label = f"{name} ({shift} OOD, {len(values)})"
-            fig.add_trace(_share_line(label, values, edges, colour, DASHES[i % 6]))
+            fig.add_trace(_share_line(f"{name} ({shift} OOD, {len(values)})", values, edges, look.colour, look.dash))
     fig.update_layout(barmode="overlay")
     fig.update_yaxes(tickformat=".0%")
     return finish(fig, x=f"{title} (right: more unlike the training data)", y="share of the source")
@@ -90,6 +90,10 @@ def risk_coverage(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> go.Fig
     fig.update_xaxes(tickformat=".0%", range=[0, 1])
     fig.update_yaxes(tickformat=".0%", rangemode="tozero")
     return finish(fig, x="coverage: share of samples answered", y="risk: error among them")
+
+
+def _looks(names: Iterable[str], shifts: Mapping[str, str]) -> list[Look]:
+    return looks_of(shifts.get(name, "other") for name in names)
 
 
 def _share(values: np.ndarray, edges: np.ndarray) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +10,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from app.charts.base import finish
-from app.theme import BLUE, COLORSCALE, FAR, ID, NEAR
-
-SHIFT_COLOURS = {"id": ID, "near": NEAR, "far": FAR, "other": FAR}
-# sets of one shift share its colour and differ in their symbol
-SYMBOLS = {"id": ("circle",), "near": ("diamond", "square"), "far": ("x", "cross", "triangle-up", "star")}
+from app.charts.looks import looks_of
+from app.theme import BLUE, COLORSCALE
 
 
 def agreement_figure(a: Any, b: Any, labels: Sequence[str]) -> tuple[go.Figure, float]:
@@ -46,12 +42,12 @@ def small_multiples(
     """
     from plotly.subplots import make_subplots
 
-    rows, symbols = -(-len(panels) // columns), symbols_of(groups)
+    rows, looks = -(-len(panels) // columns), looks_of(shift for _, shift, _ in groups)
     fig = make_subplots(rows=rows, cols=columns, subplot_titles=[title for title, _ in panels],
                         horizontal_spacing=0.03, vertical_spacing=0.3 / rows)  # fmt: skip
     for at, (_, points) in enumerate(panels):
-        for (name, shift, where), symbol in zip(groups, symbols, strict=True):
-            marker = {"size": 4, "opacity": 0.6, "color": SHIFT_COLOURS[shift], "symbol": symbol}
+        for (name, _, where), look in zip(groups, looks, strict=True):
+            marker = {"size": 5, "opacity": 0.6, "color": look.colour, "symbol": look.symbol}
             trace = _points(points[where], name, marker, hover[where], first=at == 0)
             fig.add_trace(trace, row=at // columns + 1, col=at % columns + 1)
     finish(fig, height=90 + 230 * rows)
@@ -60,17 +56,6 @@ def small_multiples(
     fig.update_xaxes(showticklabels=False, zeroline=False)
     fig.update_yaxes(showticklabels=False, zeroline=False)
     return fig
-
-
-def symbols_of(groups: Sequence[tuple[str, str, slice]]) -> list[str]:
-    """A symbol a set, different from those of other sets of its shift as far as there are symbols."""
-    seen: Counter[str] = Counter()
-    out = []
-    for _, shift, _ in groups:
-        choice = SYMBOLS.get(shift, SYMBOLS["far"])
-        out.append(choice[seen[shift] % len(choice)])
-        seen[shift] += 1
-    return out
 
 
 def _points(
@@ -98,11 +83,11 @@ def point_cloud(picture: Any, groups: Sequence[tuple[str, str, slice]], hover: S
         hover: (N,) what a point says.
     """
     fig, flat = go.Figure(), picture.points.shape[1] == 2
-    for (name, shift, where), symbol in zip(groups, symbols_of(groups), strict=True):
-        part = picture.points[where]
+    for (name, _, where), look in zip(groups, looks_of(shift for _, shift, _ in groups), strict=True):
+        part, symbol = picture.points[where], look.symbol
         if not flat:  # plotly draws fewer symbols in three dimensions
             symbol = symbol.replace("triangle-up", "square-open").replace("star", "circle-open")
-        marker = {"size": 6 if flat else 3, "opacity": 0.7, "color": SHIFT_COLOURS[shift], "symbol": symbol}
+        marker = {"size": 6 if flat else 3, "opacity": 0.7, "color": look.colour, "symbol": symbol}
         rows = list(range(*where.indices(len(picture.points))))
         same = {"mode": "markers", "name": name, "text": hover[where], "marker": marker,
                 "customdata": [[row] for row in rows], "hovertemplate": "%{text}<extra></extra>"}  # fmt: skip

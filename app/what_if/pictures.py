@@ -70,7 +70,8 @@ def _confidence(state: Session, options: lab.Options, now: Any, before: Any) -> 
     confidence = {name: p.max(-1) for name, p in probs.items()}
     correct = probs[""].argmax(-1) == chosen.id.labels
     inside = confidence.pop("")
-    figure = confidence_histogram(inside, correct, confidence, before=(names(state)[1], others[""].max(-1)))
+    before = names(state)[1], others[""].max(-1)
+    figure = confidence_histogram(inside, correct, confidence, chosen.shifts, before=before)
     widgets.show_figure(figure, "confidence", "Histogram of confidences of right, wrong and OOD samples")
 
 

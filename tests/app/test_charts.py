@@ -10,6 +10,7 @@ from app.charts.base import save_options
 from app.charts.distributions import confidence_histogram, ood_histogram, risk_coverage
 from app.charts.heatmap import head_heatmap
 from app.charts.reliability import describe_bins, reliability_figure, small_reliability
+from app.charts.scatter import small_multiples
 from hydra_core import metrics
 
 
@@ -142,3 +143,17 @@ def test_the_reference_is_drawn_under_its_own_name(sample):
     assert named(fig, "accuracy, pin one") is not None
     fig = confidence_histogram(confidence, correct, before=("pin one", confidence))
     assert sum(named(fig, "all ID, pin one").y) == pytest.approx(1)
+
+
+def test_a_set_has_one_colour_in_all_charts(sample):
+    confidence, correct = sample
+    shifts = {"coat": "near", "digits": "far", "noise": "far", "textures": "far"}
+    values = {name: confidence[i : i + 50] for i, name in enumerate(shifts)}
+    lines = confidence_histogram(confidence, correct, values, shifts).data[2:]
+    outlines = ood_histogram({"test": confidence} | values, {"test": "id"} | shifts).data[1:]
+    points = np.zeros((5, 2))
+    groups = [("test", "id", slice(0, 1)), *((n, s, slice(i, i + 1)) for i, (n, s) in enumerate(shifts.items(), 1))]
+    marks = small_multiples([("head", points)], groups).data[1:]
+    colours = [trace.marker.color for trace in marks]
+    assert len(set(colours)) == 4
+    assert colours == [trace.line.color for trace in lines] == [trace.line.color for trace in outlines]

@@ -165,10 +165,10 @@ def test_the_gallery_counts_right_wrong_and_ood():
     assert len(at.dataframe[0].value) == 3
 
 
-def test_sets_of_one_shift_differ_in_their_symbol_in_two_and_three_dimensions():
+def test_sets_of_one_shift_differ_in_symbol_and_colour_in_two_and_three_dimensions():
     groups = [("ID", "id", slice(0, 1)), *((name, "far", slice(i, i + 1)) for i, name in enumerate("abcd", 1))]
     for dims in (2, 3):
         picture = SimpleNamespace(points=np.zeros((5, dims)), explained=np.ones(dims) / dims)
         fig = point_cloud(picture, groups, list("vwxyz"))
         assert len({trace.marker.symbol for trace in fig.data}) == 5
-        assert len({trace.marker.color for trace in fig.data}) == 2
+        assert len({trace.marker.color for trace in fig.data}) == 5
