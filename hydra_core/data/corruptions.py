@@ -263,8 +263,10 @@ def shifted_name(base: str, name: str, severity: int) -> str:
 def parse_shift(name: str) -> tuple[str, str, int] | None:
     """(name of the clean set, corruption, severity) of a corrupted data set's name; None for any other name.
 
+    Different corruptions may follow each other.
+
     Raises:
-        UnknownNameError, DataError: no such corruption or severity.
+        UnknownNameError, DataError: no such corruption or severity, or one that is already in the name.
     """
     base, mark, change = name.rpartition(MARK)
     if not mark:
@@ -272,4 +274,9 @@ def parse_shift(name: str) -> tuple[str, str, int] | None:
     kind, _, severity = change.rpartition("-")
     number = int(severity) if severity.isdecimal() and len(severity) < 3 else 0
     _checked(kind, number)
+    if kind in (earlier.rpartition("-")[0] for earlier in base.split(MARK)[1:]):
+        raise DataError(
+            "A corruption is applied once", expected=f"one {MARK}{kind} in a name", got=name,
+            hint="Choose a higher severity, or another corruption.",
+        )  # fmt: skip
     return base, kind, number

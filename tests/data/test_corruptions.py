@@ -209,6 +209,12 @@ def test_names_that_are_no_corruption_are_left_alone() -> None:
     assert parse_shift("yours/ab-cd_3~jpeg-2") == ("yours/ab-cd_3", "jpeg", 2)
 
 
+def test_a_corruption_is_applied_once_and_others_may_follow() -> None:
+    assert parse_shift("demo/fashion~fog-3~jpeg-2") == ("demo/fashion~fog-3", "jpeg", 2)
+    with pytest.raises(DataError, match="applied once"):
+        parse_shift("demo/fashion~fog-3~jpeg-2~fog-3")
+
+
 def test_texts_cannot_be_corrupted_by_name() -> None:
     from hydra_core.data.load import DATA, load_data, register_data
     from hydra_core.data.sets import DataBundle
