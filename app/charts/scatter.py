@@ -13,6 +13,8 @@ from app.charts.base import finish
 from app.charts.looks import looks_of
 from app.theme import BLUE, COLORSCALE
 
+MOST_SVG_POINTS = 5_000  # of one figure; up to here SVG is there before WebGL has started
+
 
 def agreement_figure(a: Any, b: Any, labels: Sequence[str]) -> tuple[go.Figure, float]:
     """Two scores a head against each other, coloured by layer, and their Spearman correlation (NaN if constant)."""
@@ -42,13 +44,14 @@ def small_multiples(
     """
     from plotly.subplots import make_subplots
 
+    kind = go.Scatter if sum(len(points) for _, points in panels) <= MOST_SVG_POINTS else go.Scattergl
     rows, looks = -(-len(panels) // columns), looks_of(shift for _, shift, _ in groups)
     fig = make_subplots(rows=rows, cols=columns, subplot_titles=[title for title, _ in panels],
                         horizontal_spacing=0.03, vertical_spacing=0.3 / rows)  # fmt: skip
     for at, (_, points) in enumerate(panels):
         for (name, _, where), look in zip(groups, looks, strict=True):
             marker = {"size": 5, "opacity": 0.6, "color": look.colour, "symbol": look.symbol}
-            trace = _points(points[where], name, marker, hover[where], first=at == 0)
+            trace = kind(_points(points[where], name, marker, hover[where], first=at == 0))
             fig.add_trace(trace, row=at // columns + 1, col=at % columns + 1)
     finish(fig, height=90 + 230 * rows)
     fig.update_layout(margin_t=90, legend_y=1 + 50 / (230 * rows), legend_itemsizing="constant")  # above the titles
@@ -60,10 +63,10 @@ def small_multiples(
 
 def _points(
     points: np.ndarray, name: str, marker: dict[str, Any], hover: Sequence[str], *, first: bool
-) -> go.Scattergl:
+) -> dict[str, Any]:
     says = "%{text}<extra></extra>" if hover else f"{name}<extra></extra>"
-    return go.Scattergl(x=points[:, 0], y=points[:, 1], mode="markers", name=name, legendgroup=name,
-                        showlegend=first, marker=marker, text=hover, hovertemplate=says)  # fmt: skip
+    return {"x": points[:, 0], "y": points[:, 1], "mode": "markers", "name": name, "legendgroup": name,
+            "showlegend": first, "marker": marker, "text": hover, "hovertemplate": says}  # fmt: skip
 
 
 def table_of(panels: Sequence[tuple[str, np.ndarray]], ids: Sequence[str], sets: Sequence[str]) -> pd.DataFrame:

@@ -13,6 +13,8 @@ from hydra_core.heads.mask import HeadMask
 if TYPE_CHECKING:
     import torch
 
+SAMPLES = 300  # ID samples that are projected first, and OOD samples over all sets
+
 
 def projections(
     model_name: str,
@@ -22,7 +24,7 @@ def projections(
     *,
     dims: int = 2,
     how: str = "pca",
-    n: int = 300,
+    n: int = SAMPLES,
 ) -> tuple[Sample, list[Any]]:
     """(sample, `hydra_core.heads.projection.Projection` of each head) on validation data; rows as in the sample."""
     chosen = sample(data_name, Options(n=n))

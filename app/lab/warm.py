@@ -7,7 +7,8 @@ import threading
 from importlib import import_module
 
 from app.lab.results import report, scores
-from app.lab.sources import default_data, default_model, shape
+from app.lab.sources import Options, default_data, default_model, sample, shape
+from app.lab.spaces import SAMPLES, head_outputs
 from hydra_core.heads.mask import Plan
 
 ENGINE = (
@@ -16,6 +17,10 @@ ENGINE = (
     "pandas",
     "plotly.graph_objects",
     "scipy.fft",
+    "sklearn.decomposition",
+    "sklearn.discriminant_analysis",
+    "sklearn.model_selection",
+    "open_clip",
     "hydra_core.metrics.report",
 )
 _warm = threading.Lock()
@@ -37,7 +42,7 @@ def load_engine() -> None:
 
 
 def warm_up() -> None:
-    """Load the default model, data and scores in the background, once a process."""
+    """Load the default model, data, scores and what its heads hand on in the background, once a process."""
     if _warm.acquire(blocking=False):
         threading.Thread(target=_warm_up, name="warm-up", daemon=True).start()
 
@@ -48,6 +53,7 @@ def _warm_up() -> None:
         shape(name)
         report(name, data_name, Plan.full(shape(name)))
         scores(name, data_name)
+        head_outputs(name, sample(data_name, Options(n=SAMPLES)))  # Projections would wait a second for them
     except Exception:  # the page that needs it will say what is wrong
         return
     finally:

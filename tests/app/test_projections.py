@@ -172,3 +172,11 @@ def test_sets_of_one_shift_differ_in_symbol_and_colour_in_two_and_three_dimensio
         fig = point_cloud(picture, groups, list("vwxyz"))
         assert len({trace.marker.symbol for trace in fig.data}) == 5
         assert len({trace.marker.color for trace in fig.data}) == 5
+
+
+@pytest.mark.parametrize(("samples", "drawn"), [(100, "scatter"), (4000, "scattergl")])
+def test_many_points_are_drawn_by_webgl_and_few_are_not(samples, drawn):
+    points = np.arange(2.0 * samples).reshape(samples, 2)
+    fig = small_multiples([("a", points), ("b", points)], [("ID", "id", slice(0, samples))])
+    assert [trace.type for trace in fig.data] == [drawn] * 2
+    assert all(np.array_equal(trace.y, points[:, 1]) for trace in fig.data)
