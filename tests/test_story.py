@@ -80,3 +80,13 @@ def test_unknown_names_say_what_is_near():
         hc.load_model("timm/vit_tinny_patch16_224")
     with pytest.raises(UnknownNameError, match="demo/fashion"):
         hc.load_data("demo/fashon")
+
+
+@pytest.mark.parametrize("report", ["coverage-timm", "coverage-open-clip"])
+def test_the_coverage_in_the_readme_is_that_of_the_written_report(report):
+    readme, written = ((ROOT / path).read_text(encoding="utf-8") for path in ("README.md", f"docs/{report}.md"))
+    counts = dict(re.findall(r"^\| ([a-z ]+) \| (\d+) \|$", written, flags=re.MULTILINE))
+    row = next(line for line in readme.splitlines() if line.startswith("|") and f"(docs/{report}.md)" in line)
+    told = [cell.strip().replace(",", "") for cell in row.strip("|").split("|")[1:]]
+    kinds = ("names", "with heads", "masked", "fused", "fused block by block", "cut in every layer", "refused")
+    assert told == [counts[kind] for kind in kinds]
