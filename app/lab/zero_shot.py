@@ -244,16 +244,16 @@ def image_features(
         return MaskEvaluator(image_features_view(view), inputs, budget_mb=store.EVALUATOR_BUDGET_MB)
 
     def run(mask: HeadMask) -> np.ndarray:
-        carried = stored_rows("features", model_name, chosen, mask)
-        if carried is not None:
-            return carried
         size = (store.EVALUATOR_BUDGET_MB + 64) * MIB
         evaluator = store.evaluators.get(digest("image features", model_name, chosen.key), make, lambda _: size)
-        rows = store.infer(lambda: evaluator.many([mask], progress=progress, cancel=cancel)[0])
-        return np.asarray(rows, np.float32)
+        return np.asarray(evaluator.many([mask], progress=progress, cancel=cancel)[0], np.float32)
+
+    def of(mask: HeadMask) -> np.ndarray:
+        carried = stored_rows("features", model_name, chosen, mask)
+        return store.infer(lambda: run(mask)) if carried is None else carried
 
     key = lambda mask: digest("image features", model_name, chosen.key, mask.text)  # noqa: E731
-    return np.stack([store.logits.get(key(m), lambda m=m: run(m)) for m in masks])  # type: ignore[misc]
+    return np.stack([store.logits.get(key(m), lambda m=m: of(m)) for m in masks])  # type: ignore[misc]
 
 
 # -- the rows of the comparison --------------------------------------------------------------
