@@ -12,6 +12,7 @@ from app.cache import digest
 from app.charts.scatter import point_cloud, small_multiples, table_of
 from app.gallery import gallery, hover_texts
 from app.head_grid import Stroke, head_grid, paint_selection
+from app.lab.spaces import SAMPLES
 from app.session import Session
 from hydra_core.heads.mask import HeadMask, Plan
 
@@ -154,7 +155,7 @@ def page() -> None:
         help="Axes stay fitted on ID samples of the unpruned model, so that pruning moves points and not axes.",
         disabled=state.mask.is_full,
     )  # fmt: skip
-    n = st.select_slider("Samples, ID and OOD each", [100, 300, 600, 1000], 300, key="n", bind="query-params",
+    n = st.select_slider("Samples, ID and OOD each", [100, SAMPLES, 600, 1000], SAMPLES, key="n", bind="query-params",
                          help="Drawn by class and by OOD set, the same ones every time.", width=300)  # fmt: skip
     most, least = ranked_heads(scores)
     mask = mask_shown(state, pruned)

@@ -18,8 +18,10 @@ MOST_SVG_POINTS = 5_000  # of one figure; up to here SVG is there before WebGL h
 
 def agreement_figure(a: Any, b: Any, labels: Sequence[str]) -> tuple[go.Figure, float]:
     """Two scores a head against each other, coloured by layer, and their Spearman correlation (NaN if constant)."""
+    from hydra_core.heads.criteria import rank_correlation
+
     both = a.frame().merge(b.frame(), on=["layer", "head"], suffixes=("_a", "_b"))
-    rho = float(both[["score_a", "score_b"]].corr(method="spearman").iloc[0, 1])  # of a Series: imports scipy.stats
+    rho = float(rank_correlation([a, b]).iloc[0, 1])
     names = [f"layer {layer}, head {head}" for layer, head in zip(both["layer"], both["head"], strict=True)]
     marker = {"size": 9, "color": both["layer"], "colorscale": COLORSCALE, "line": {"width": 1, "color": BLUE},
               "colorbar": {"title": {"text": "layer", "side": "right"}, "thickness": 12}}  # fmt: skip

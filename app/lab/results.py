@@ -50,10 +50,10 @@ def logits(
     N runs over ID and OOD samples: see `Sample.slices`.
     """
     keys = {mask: digest("logits", model_name, chosen.key, mask.text) for mask in masks}
-    missing = [mask for mask in keys if keys[mask] not in store.logits]
-    carried = {mask: stored_rows("logits", model_name, chosen, mask) for mask in missing}
+    unseen = [mask for mask in keys if keys[mask] not in store.logits]
+    carried = {mask: stored_rows("logits", model_name, chosen, mask) for mask in unseen}
     fresh = {mask: rows for mask, rows in carried.items() if rows is not None}
-    missing = [mask for mask in missing if mask not in fresh]
+    missing = [mask for mask in unseen if mask not in fresh]
     if missing:
         compute = lambda: evaluator(model_name, chosen).many(missing, progress=progress, cancel=cancel)  # noqa: E731
         rows = np.asarray(store.infer(compute), dtype=np.float32)  # (missing, N, C)

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from app.lab.sources import Sample, default_data, default_model, model, sample
+from app.registry import ROOT
 from hydra_core.heads.mask import HeadMask, Plan
 
 if TYPE_CHECKING:
     from hydra_core.heads.scores import HeadScores
 
-ASSETS = Path(__file__).resolve().parents[2] / "assets"
+ASSETS = ROOT / "assets"
 SCORES = ASSETS / "head-scores-demo.json"
 ROWS = {"logits": ASSETS / "logits-demo.npz", "features": ASSETS / "features-demo-clip.npz"}
 COMMAND = "python -m app.lab.stored"

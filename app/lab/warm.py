@@ -27,10 +27,11 @@ _warm = threading.Lock()
 
 
 def load_engine() -> None:
-    """Import what every page needs (seconds, most of them torch's), before a server answers.
+    """Import what pages need (seconds, most of them torch's), before a server answers.
 
     In a thread beside the server it takes longer, and holds up every file that the browser asks for: imports share one
-    lock with all other Python code.
+    lock with all other Python code. scikit-learn is for Projections, open_clip for Zero-shot: each takes a second that
+    a first visit to the page would wait.
     """
     gc.disable()  # nothing of it is garbage, and looking takes a fifth of the time
     try:
@@ -50,7 +51,6 @@ def warm_up() -> None:
 def _warm_up() -> None:
     try:
         name, data_name = default_model(), default_data()
-        shape(name)
         report(name, data_name, Plan.full(shape(name)))
         scores(name, data_name)
         head_outputs(name, sample(data_name, Options(n=SAMPLES)))  # Projections would wait a second for them
