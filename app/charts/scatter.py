@@ -46,15 +46,18 @@ def small_multiples(
     """
     from plotly.subplots import make_subplots
 
-    kind = go.Scatter if sum(len(points) for _, points in panels) <= MOST_SVG_POINTS else go.Scattergl
+    kind = "scatter" if sum(len(points) for _, points in panels) <= MOST_SVG_POINTS else "scattergl"
+    texts = np.array(hover, dtype=object)  # plotly looks at every item of a list
     rows, looks = -(-len(panels) // columns), looks_of(shift for _, shift, _ in groups)
     fig = make_subplots(rows=rows, cols=columns, subplot_titles=[title for title, _ in panels],
                         horizontal_spacing=0.03, vertical_spacing=0.3 / rows)  # fmt: skip
+    traces = []
     for at, (_, points) in enumerate(panels):
         for (name, _, where), look in zip(groups, looks, strict=True):
             marker = {"size": 5, "opacity": 0.6, "color": look.colour, "symbol": look.symbol}
-            trace = kind(_points(points[where], name, marker, hover[where], first=at == 0))
-            fig.add_trace(trace, row=at // columns + 1, col=at % columns + 1)
+            traces.append({"type": kind, **_points(points[where], name, marker, texts[where], first=at == 0)})
+    places = [divmod(at, columns) for at in range(len(panels)) for _ in groups]
+    fig.add_traces(traces, rows=[row + 1 for row, _ in places], cols=[column + 1 for _, column in places])
     finish(fig, height=90 + 230 * rows)
     fig.update_layout(margin_t=90, legend_y=1 + 50 / (230 * rows), legend_itemsizing="constant")  # above the titles
     fig.update_annotations(font_size=13)
@@ -63,10 +66,8 @@ def small_multiples(
     return fig
 
 
-def _points(
-    points: np.ndarray, name: str, marker: dict[str, Any], hover: Sequence[str], *, first: bool
-) -> dict[str, Any]:
-    says = "%{text}<extra></extra>" if hover else f"{name}<extra></extra>"
+def _points(points: np.ndarray, name: str, marker: dict[str, Any], hover: np.ndarray, *, first: bool) -> dict[str, Any]:
+    says = "%{text}<extra></extra>" if len(hover) else f"{name}<extra></extra>"
     return {"x": points[:, 0], "y": points[:, 1], "mode": "markers", "name": name, "legendgroup": name,
             "showlegend": first, "marker": marker, "text": hover, "hovertemplate": says}  # fmt: skip
 
