@@ -17,13 +17,13 @@ from app import frame, lab, widgets
 from app.cache import digest
 from app.errors import escape
 from app.jobs import Job
-from app.session import Session, Settings, from_query, to_query
+from app.session import URL_KEYS, Session, Settings, from_query, to_query
 from hydra_core.errors import HydraError
 from hydra_core.heads.mask import Plan
 
 PATIENCE = 0.8  # seconds before progress is drawn: what is quick must not flash
 OPENING = "opening"  # key of the job that opens a session
-PICKED = "hydra/picked"  # under "hydra/", so that "Reset this page" leaves it
+PICKED, ASKED, FIRST = "hydra/picked", "hydra/asked", "hydra/first"  # "Reset this page" leaves what is under "hydra/"
 
 
 # -- opening a session -----------------------------------------------------------------------------
@@ -71,9 +71,52 @@ def _opened(query: dict[str, str], job: Job | None = None) -> tuple[Session, lis
 
 
 def _begin(made: Session, problems: list[HydraError]) -> None:
+    if frame.SESSION not in st.session_state:
+        st.session_state[ASKED] = {key: st.query_params.get_all(key) for key in st.query_params if key not in URL_KEYS}
     st.session_state[frame.SESSION] = made
     for problem in problems:
         frame.report_problem(problem)
+
+
+def refused_controls(page: str) -> list[HydraError]:
+    """What the address of a new session asked of the controls of its first page, and they could not take.
+
+    Streamlit puts such a control at its default and takes the value out of the address, without a word. Each is looked
+    at once, when the page has drawn it.
+    """
+    asked: dict[str, list[str]] = st.session_state.get(ASKED, {})
+    if st.session_state.setdefault(FIRST, page) != page:
+        asked.clear()  # controls of other pages have the same names
+    there = {key: asked.pop(key) for key in list(asked) if key in st.session_state}
+    return [_refused(key, values) for key, values in there.items() if not _taken(key, values)]
+
+
+def _taken(key: str, asked: list[str]) -> bool:
+    """Whether a control stands at what was asked: the address still says so, or it is the default, left out there."""
+    value = st.session_state[key]
+    if st.query_params.get_all(key) == asked:
+        return True
+    values = list(value) if isinstance(value, list | tuple) else [value]
+    return list(map(_plain, values)) == list(map(_plain, asked))
+
+
+def _plain(value: Any) -> str | float:
+    """A value of a control and its spelling in an address, made equal: 1.50 and 1.5, True and true."""
+    try:
+        return float(str(value))
+    except ValueError:
+        return str(value).casefold()
+
+
+def _refused(key: str, asked: list[str]) -> HydraError:
+    value = st.session_state[key]
+    now = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+    return HydraError(
+        "A part of this link could not be used",
+        expected="a value that the control offers",
+        got=repr(f"{key}={','.join(asked)}"[:80]),
+        hint="" if now in (None, "") else f"It stands at {str(now)[:80]} now.",
+    )
 
 
 # -- another model or other data ---------------------------------------------------------------------

@@ -39,6 +39,10 @@ def main() -> None:
         with guard():
             current.run()
         frame.write_address()
+        if refused := arrival.refused_controls(current.url_path):
+            for problem in refused:
+                frame.report_problem(problem)
+            st.rerun()  # the boxes stand above the page
 
 
 def _page(entry: PageEntry, **options: Any) -> Any:

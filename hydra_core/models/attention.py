@@ -38,6 +38,7 @@ class AttentionKind:
         owner: (module) -> head of each channel at the projection's input, (C,) long, -1 where a channel
             belongs to no head. None: head-major, channel c belongs to head c // head_dim.
         in_model: (root) -> another kind to use in that model, where something outside the module decides.
+        classes: full paths of the classes that `matches` asks for; empty where structure alone decides.
     """
 
     name: str
@@ -49,6 +50,7 @@ class AttentionKind:
     grouped: bool = True
     owner: Callable[[Any], torch.Tensor] | None = None
     in_model: Callable[[Any], AttentionKind | None] = lambda root: None
+    classes: frozenset[str] = frozenset()
 
 
 _KINDS: list[AttentionKind] = []
@@ -60,11 +62,16 @@ def register(kind: AttentionKind) -> AttentionKind:
     return kind
 
 
-def kind_of(module: nn.Module) -> AttentionKind | None:
-    """The kind of an attention module, or None when it is not one we know."""
+def kinds() -> tuple[AttentionKind, ...]:
+    """Every registered kind, in the order in which they are asked."""
     from hydra_core.models import families  # noqa: F401  (registers every family on first use)
 
-    return next((kind for kind in _KINDS if kind.matches(module)), None)
+    return tuple(_KINDS)
+
+
+def kind_of(module: nn.Module) -> AttentionKind | None:
+    """The kind of an attention module, or None when it is not one we know."""
+    return next((kind for kind in kinds() if kind.matches(module)), None)
 
 
 # -- slicing tools, shared by the kinds -------------------------------------------------------
@@ -179,8 +186,11 @@ def couples(module: nn.Module) -> bool:
     return not isinstance(getattr(module, "norm", None), nn.Identity | type(None))
 
 
+_TIMM = frozenset({"timm.layers.attention.Attention"})
+
+
 def _is_timm_attention(module: nn.Module) -> bool:
-    return class_path(module) == "timm.layers.attention.Attention"
+    return class_path(module) in _TIMM
 
 
 def _slice_timm_attention(module: Any, keep: Index) -> nn.Module:
@@ -203,6 +213,7 @@ TIMM_ATTENTION = register(
         heads=lambda module: (module.num_heads, module.head_dim),
         proj=lambda module: "proj",
         slice=_slice_timm_attention,
+        classes=_TIMM,
     )
 )
 
@@ -213,5 +224,6 @@ TIMM_ATTENTION_NORMED = register(
         matches=lambda module: _is_timm_attention(module) and couples(module),
         heads=lambda module: (module.num_heads, module.head_dim),
         proj=lambda module: "proj",
+        classes=_TIMM,
     )
 )

@@ -17,7 +17,7 @@ from hydra_core.errors import BudgetError, Cancelled, CheckpointError
 from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.models import load
 from hydra_core.models.demo import load_demo
-from tests.app.test_pages import DATA, MODEL, SHAPE, settle
+from tests.app.test_pages import DATA, MODEL, SHAPE, settle, visit
 
 SLOW = "slow/model"
 
@@ -233,3 +233,28 @@ def test_who_cancels_does_not_wait_for_work_that_cannot_be_stopped():
         assert LOADS.acquire(timeout=5)
     for _ in range(4):
         LOADS.release()
+
+
+@pytest.mark.parametrize(
+    ("page", "asked", "named"),
+    [
+        ("noise", {"severity": "99"}, "severity=99"),
+        ("heads", {"head": "99.99"}, "head=99.99"),
+        ("sweep", {"source": "Measure now", "samples": "-5"}, "samples=-5"),
+        ("cost", {"batch": ["8", "nine"]}, "batch=8,nine"),
+        ("projections", {"dims": "<b>4</b>"}, "dims="),
+    ],
+)
+def test_a_control_of_a_link_that_cannot_be_as_asked_is_named_once(page, asked, named):
+    at = visit(page, **asked)
+    (box,) = [w.value for w in at.warning]
+    assert named in box.replace("\\", "")
+    assert "could not be used" in box
+    assert not at.exception
+    at.button(key="frame/dismiss").click().run()
+    assert not at.warning
+
+
+def test_a_control_of_a_link_that_spells_its_default_is_no_problem():
+    assert not visit("noise", severity="3.0").warning
+    assert not visit("projections", dims="2", how="PCA", nobody="99").warning

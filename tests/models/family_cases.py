@@ -84,6 +84,8 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {
     "eva separate qkv": ("eva02_base_patch14_224", {**SMALL, "num_heads": 2}, 32),
     "eva scale_norm": ("eva02_base_patch16_clip_224", {**SMALL, "num_heads": 2}, 32),
     "eva rope": ("vit_base_patch16_rope_224", {**SMALL, "num_heads": 2}, 32),
+    "eva rope grouped queries": ("vit_base_patch16_rope_224", {**SMALL, "num_kv_heads": (4, 2), "qkv_fused": False, "depth": 2}, 32),
+    "eva rope scale_norm": ("vit_base_patch16_rope_224", {**SMALL, "num_heads": 2, "scale_attn_inner": True}, 32),
     "eva mixed rope": ("vit_base_patch16_rope_mixed_224", {**SMALL, "num_heads": 2}, 32),
     "beit": ("beit_base_patch16_224", SMALL, 32),
     "beit shared": ("beit_base_patch16_224", {**SMALL, "use_rel_pos_bias": False, "use_shared_rel_pos_bias": True}, 32),

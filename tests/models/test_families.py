@@ -26,14 +26,16 @@ def distance(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def masks_of(view: ModelView) -> list[HeadMask]:
-    """One head of the last layer; all heads of a middle layer; heads of two layers; none."""
+    """One head of the last layer; all heads of a middle layer; the last head of every layer; none."""
     full, middle, last = HeadMask.full(view.shape), len(view.shape) // 2, len(view.shape) - 1
-    return [
-        full.prune(last, 0),
-        full.with_layer(middle, False),
-        full.prune(0, view.shape[0] - 1).prune(middle, 0),
-        full,
-    ]
+    return [full.prune(last, 0), full.with_layer(middle, False), last_head_of_each(full, view), full]
+
+
+def last_head_of_each(mask: HeadMask, view: ModelView) -> HeadMask:
+    """Every class in a model is cut, wherever its layers are."""
+    for layer, heads in enumerate(view.shape):
+        mask = mask.prune(layer, heads - 1)
+    return mask
 
 
 @pytest.fixture(scope="module", params=list(CASES))
@@ -79,6 +81,26 @@ def test_cut_is_smaller_or_refused(case) -> None:
         return
     cut = prune_model(view, mask)
     assert sum(p.numel() for p in cut.parameters()) < view.parameters
+
+
+def test_what_was_cut_is_cut_again(case) -> None:
+    """Many kinds cut into classes of this package, which then are attention classes of their own."""
+    view, images, _, _ = case
+    layers = [i for i, heads in enumerate(view.shape) if heads > 1]
+    first = both = HeadMask.full(view.shape)
+    for i in layers:
+        first, both = first.prune(i, 1), both.prune(i, 1).prune(i, 0)
+    smaller = build_view("cut", prune_model(view, first, gate=True))
+    assert smaller.shape == tuple(
+        h - (h > 1 and y.kind.slice is not None) for h, y in zip(view.shape, view.layers, strict=True)
+    )
+    second = HeadMask.full(smaller.shape)
+    for i in layers:
+        second = second.prune(i, 0)
+    with torch.inference_mode():
+        got = prune_model(smaller, second, gate=True)(images)
+    assert distance(smaller(images, second), got) < TOLERANCE
+    assert distance(got, view(images, both)) < TOLERANCE
 
 
 def test_gates_of_each_sample_are_its_own(case) -> None:

@@ -47,6 +47,7 @@ RELATIVE = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "positio
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "Bert": ("Bert", SIZES),
     "Roberta": ("Roberta", {**SIZES, "pad_token_id": 1}),
+    "XLMRoberta": ("XLMRoberta", {**SIZES, "pad_token_id": 1}),
     "Electra": ("Electra", {**SIZES, "embedding_size": 16}),
     "Camembert": ("Camembert", {**SIZES, "pad_token_id": 1}),
     "DistilBert": ("DistilBert", DISTIL),

@@ -59,7 +59,7 @@ def add(
     in_model: Callable[[Any], AttentionKind | None] = lambda root: None,
 ) -> AttentionKind:
     """Register a kind for these classes (full paths); `when` narrows it to some of their modules."""
-    paths = {classes} if isinstance(classes, str) else set(classes)
+    paths = frozenset({classes} if isinstance(classes, str) else classes)
     find = projection_in(proj) if isinstance(proj, str) else proj
     return register(
         AttentionKind(
@@ -71,6 +71,7 @@ def add(
             grouped=grouped,
             owner=owner,
             in_model=in_model,
+            classes=paths,
         )
     )
 

@@ -22,12 +22,6 @@ def _cut(module: Any, keep: Index) -> nn.Module:
     )
 
 
-def _pools_all_heads(module: Any) -> bool:
-    """MViT's "conv_unshared" pools each head by channels of its own; no registered model does."""
-    return bool(getattr(module, "unshared", False))
-
-
 add("MViT v2", "timm.models.mvitv2.MultiScaleAttention", slice=_cut)
-add("MViT v2, unshared pooling", "timm.models.mvitv2.MultiScaleAttention", when=_pools_all_heads)
 add("Hiera SAM 2", "timm.models.hieradet_sam2.MultiScaleAttention", slice=_cut)
 add("Hiera", "timm.models.hiera.MaskUnitAttention", heads=even_heads(projection_in("proj"), "heads"), slice=_cut)
