@@ -23,7 +23,7 @@ from hydra_core.heads.mask import Plan
 
 PATIENCE = 0.8  # seconds before progress is drawn: what is quick must not flash
 OPENING = "opening"  # key of the job that opens a session
-PICKED, ASKED, FIRST = "hydra/picked", "hydra/asked", "hydra/first"  # "Reset this page" leaves what is under "hydra/"
+PICKED, FIRST = "hydra/picked", "hydra/first"  # under "hydra/", so that "Reset this page" leaves them
 
 
 # -- opening a session -----------------------------------------------------------------------------
@@ -72,7 +72,8 @@ def _opened(query: dict[str, str], job: Job | None = None) -> tuple[Session, lis
 
 def _begin(made: Session, problems: list[HydraError]) -> None:
     if frame.SESSION not in st.session_state:
-        st.session_state[ASKED] = {key: st.query_params.get_all(key) for key in st.query_params if key not in URL_KEYS}
+        controls = st.query_params.keys() - set(URL_KEYS)
+        st.session_state[frame.ASKED] = {key: st.query_params.get_all(key) for key in controls}
     st.session_state[frame.SESSION] = made
     for problem in problems:
         frame.report_problem(problem)
@@ -84,7 +85,7 @@ def refused_controls(page: str) -> list[HydraError]:
     Streamlit puts such a control at its default and takes the value out of the address, without a word. Each is looked
     at once, when the page has drawn it.
     """
-    asked: dict[str, list[str]] = st.session_state.get(ASKED, {})
+    asked: dict[str, list[str]] = st.session_state.get(frame.ASKED, {})
     if st.session_state.setdefault(FIRST, page) != page:
         asked.clear()  # controls of other pages have the same names
     there = {key: asked.pop(key) for key in list(asked) if key in st.session_state}

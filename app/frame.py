@@ -14,6 +14,7 @@ from hydra_core.errors import HydraError
 
 # keys under "hydra/" survive "Reset this page"
 SESSION, JOBS, PROBLEMS = "hydra/session", "hydra/jobs", "hydra/problems"
+ASKED = "hydra/asked"  # {control: values} that the address of a new session asked for, until the control is there
 PICTURES = "hydra/pictures"  # how charts are saved: "png" or "svg"
 
 

@@ -170,8 +170,10 @@ def pick(
     """
     if key not in st.session_state:
         asked = st.query_params.get(key)
-        named = (option for option in options if asked in (str(option), format_func(option)))
-        st.session_state[key] = next(named, default)
+        named = [option for option in options if asked in (str(option), format_func(option))]
+        if named:
+            st.session_state.get(frame.ASKED, {}).pop(key, None)
+        st.session_state[key] = next(iter(named), default)
     elif st.session_state[key] not in options:
         st.session_state[key] = default
     chosen = st.selectbox(label, options, key=key, format_func=format_func, **look)
