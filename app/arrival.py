@@ -15,7 +15,6 @@ import streamlit as st
 
 from app import frame, lab, widgets
 from app.cache import digest
-from app.errors import escape
 from app.jobs import Job
 from app.session import URL_KEYS, Session, Settings, from_query, to_query
 from hydra_core.errors import HydraError
@@ -44,7 +43,7 @@ def ready() -> bool:
         if state is None:
             _begin(*_opened(query))
         return True
-    names = [escape(query[key][:60]) for key in ("model", "data") if key in query]
+    names = [query[key][:60] for key in ("model", "data") if key in query]
     work = partial(_opened, query)
     job = frame.jobs().run(OPENING, work, f"Loading {' and '.join(names) or 'the demo'}", queued=False)
     found = widgets.result_of(job, patience=PATIENCE)
@@ -168,7 +167,7 @@ def settle_pick() -> Job | None:
     job = frame.jobs().run(
         digest("pick", choice.model, choice.data),
         lambda job: _bring(choice, job),
-        f"Loading {escape(_what(choice)[:60])}",
+        f"Loading {_what(choice)[:60]}",
         group="pick",
         queued=False,
     )

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from app.jobs import log_incident
+from hydra_core import markdown
 from hydra_core.errors import HydraError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -92,8 +93,5 @@ def start_over() -> None:
 
 
 def escape(text: object) -> str:
-    """Text from outside as plain text inside Markdown."""
-    out = str(text)
-    for char in "\\`*_[]<>$#~|":
-        out = out.replace(char, "\\" + char)
-    return out.replace(":", "\\:")
+    """Text from outside as plain text inside Streamlit's Markdown, which knows `:icons:` too."""
+    return markdown.escape(text).replace(":", "\\:")

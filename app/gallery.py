@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +11,7 @@ import pandas as pd
 import streamlit as st
 
 from app import lab, widgets
+from app.charts.base import plain
 from app.errors import escape
 
 SHOWN = 24  # pictures at a time; the table has all
@@ -24,7 +24,7 @@ def hover_texts(chosen: lab.Sample) -> list[str]:
         for i, sample_id in enumerate(part.ids):
             kind = name or class_of(part, i)
             words = _lines(str(part.inputs[i])) if part.kind == "text" else ""
-            out.append(f"<b>{html.escape(kind)}</b><br>{words}{html.escape(sample_id)}")
+            out.append(f"<b>{plain(kind)}</b><br>{words}{plain(sample_id)}")
     return out
 
 
@@ -32,7 +32,7 @@ def _lines(text: str, *, width: int = 60, lines: int = 4) -> str:
     """The start of a text from outside as lines of a hover box; markup in it is shown, not obeyed."""
     wrapped = textwrap.wrap(text, width)
     kept = [*wrapped[:lines], *(["…"] if len(wrapped) > lines else [])]
-    return "".join(f"{html.escape(line)}<br>" for line in kept)
+    return "".join(f"{plain(line)}<br>" for line in kept)
 
 
 def class_of(part: Any, i: int) -> str:

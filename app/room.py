@@ -10,7 +10,7 @@ import streamlit as st
 from app import cards, lab, travel, widgets
 from app.cache import digest
 from app.charts.attention import layer_strip, overlay_figure, token_bars
-from app.errors import error_box
+from app.errors import error_box, escape
 from app.glossary import help_of
 from app.session import Session, Settings
 from hydra_core.errors import HydraError
@@ -111,7 +111,7 @@ def standing(state: Session, head: Head) -> None:
         )
         refused = widgets.result_of(job)
         for line in refused or ():
-            st.caption(f"Cannot be scored: {line}.")
+            st.caption(f"Cannot be scored: {escape(line)}.")
 
 
 # -- what it looks at ----------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def look(state: Session, head: Head, sample_id: str, name: str) -> None:
         widgets.show_figure(token_bars(seen.tokens, weights, query), f"attention-{text_of(head)}", alt)
     else:
         draw_patches(seen, head, query, title, alt)
-    st.caption(says(seen, number, query))
+    st.caption(escape(says(seen, number, query)))
 
 
 def first_query(seen: lab.Look) -> int:
@@ -205,7 +205,7 @@ def moved(state: Session, head: Head, tops: list[lab.Moved]) -> None:
             for i, row in enumerate(tops):
                 one = lab.find_sample(lab.sample(state.data), row.id)
                 kind = row.set or row.label
-                st.image(one.inputs[0], caption=f"top {i + 1}: {kind}", width=100, alt=f"{kind}, {row.id}")
+                st.image(one.inputs[0], caption=f"top {i + 1}: {escape(kind)}", width=100, alt=f"{kind}, {row.id}")
     table = pd.DataFrame([_line(state, row) for row in tops])
     widgets.show_table(table, f"head-{text_of(head)}-samples", column_config=SAMPLE_COLUMNS)
 

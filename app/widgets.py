@@ -14,7 +14,7 @@ import streamlit as st
 
 from app import frame
 from app.charts.base import save_options
-from app.errors import guarded
+from app.errors import escape, guarded
 from app.jobs import Job
 
 T = TypeVar("T")
@@ -242,7 +242,7 @@ def job_view(job: Job, *, seen: int | None = None) -> None:
         seen: parts that the page has drawn; it runs again when there are more. None: it does not wait for parts.
     """
     if job.state == "cancelled":
-        st.info(f"{job.title}: cancelled after {job.seconds:.0f} s.", icon=":material/block:")
+        st.info(f"{escape(job.title)}: cancelled after {job.seconds:.0f} s.", icon=":material/block:")
         st.button("Run again", key=f"job/{job.key}/again", on_click=frame.jobs().forget, args=(job.key,))
         return
 
@@ -251,7 +251,7 @@ def job_view(job: Job, *, seen: int | None = None) -> None:
     def poll() -> None:
         if not job.active or (seen is not None and len(job.partial) > seen):
             st.rerun()
-        st.progress(job.fraction, text=f"{job.title}: {_status(job)}")
+        st.progress(job.fraction, text=escape(f"{job.title}: {_status(job)}"))
         st.button(
             "Cancel",
             key=f"job/{job.key}/stop",

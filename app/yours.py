@@ -100,7 +100,7 @@ def base_card(state: Session) -> None:
     if cut:
         st.caption(f"{cut:,} of the texts are longer than the {view.input_size[0]} tokens that the model reads; their "
                    "ends are cut off.")  # fmt: skip
-    st.caption(f"Memory: {lab.memory(state.model, state.data).text}. {lab.sample(state.data).note}.")
+    st.caption(f"Memory: {lab.memory(state.model, state.data).text}. {escape(lab.sample(state.data).note)}.")
 
 
 # -- data ----------------------------------------------------------------------------------------

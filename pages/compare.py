@@ -10,6 +10,7 @@ import streamlit as st
 from app import frame, lab, widgets
 from app.cache import digest
 from app.charts.compare import Value, pareto_figure, reliability_multiples, spread_figure
+from app.errors import escape
 from app.session import Session
 from hydra_core.metrics import METRICS, OOD_SCORES
 
@@ -148,7 +149,7 @@ def columns(table: Any, view: str, score: str) -> tuple[pd.DataFrame, dict[str, 
             label = f"{METRICS[name].label} {where}"
             values[label] = [Value.of(row, name, score, where).mean for row in rows]
             better[label] = METRICS[name].better
-            helps[label] = f"{METRICS[name].help} On {where} alone ({shifts.get(where, 'other')} OOD)."
+            helps[label] = f"{METRICS[name].help} On {escape(where)} alone ({shifts.get(where, 'other')} OOD)."
     for name, label in COSTS.items():
         values[label] = [row.costs.get(name) for row in rows]
         better[label], helps[label] = "low", COST_HELP[name]
@@ -267,7 +268,7 @@ def page() -> None:
     if missing:
         with st.expander(f"{len(missing)} rows without figures", icon=":material/info:"):
             for row in missing:
-                st.markdown(f"**{row.label}**: {row.status}" + (f" `{row.command}`" if row.command else ""))
+                st.markdown(f"**{row.label}**: {escape(row.status)}" + (f" `{row.command}`" if row.command else ""))
 
 
 page()

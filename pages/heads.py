@@ -9,6 +9,7 @@ import streamlit as st
 from app import frame, lab, travel, widgets, work
 from app.charts.heatmap import head_heatmap
 from app.charts.scatter import agreement_figure
+from app.errors import escape
 from app.head_grid import Stroke, head_grid, paint_mask, paint_selection
 from app.room import all_heads, head_of, room, text_of
 from app.session import Session
@@ -140,7 +141,7 @@ def page() -> None:
         if left.criterion != right.criterion:  # else both halves would have the same names
             table = table.merge(right.frame(), on=["layer", "head"], suffixes=names)
         widgets.show_table(table.dropna(axis=1, how="all"), "heads", height=360)
-    st.caption(f"Measured on {lab.sample(state.data).note}.")
+    st.caption(f"Measured on {escape(lab.sample(state.data).note)}.")
     choose(state, left, labels[0])
     if st.session_state.get("head") in all_heads(state):
         room(state, head_of(st.session_state["head"]))

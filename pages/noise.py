@@ -289,7 +289,7 @@ def page() -> None:
     reliability(state.plan, widgets.result_of(reports, patience=2.0), severity, noise)
     st.caption(
         f"Losses and their derivatives on {SAMPLES} validation images of {escape(bring.data_title(state.data))}, "
-        f"reliability on {lab.sample(state.data).note}."
+        f"reliability on {escape(lab.sample(state.data).note)}."
     )
 
 

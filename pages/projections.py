@@ -10,6 +10,7 @@ import streamlit as st
 from app import frame, lab, widgets, work
 from app.cache import digest
 from app.charts.scatter import point_cloud, small_multiples, table_of
+from app.errors import escape
 from app.gallery import gallery, hover_texts
 from app.head_grid import Stroke, head_grid, paint_selection
 from app.lab.spaces import SAMPLES
@@ -167,7 +168,7 @@ def page() -> None:
             f"of **{low:.2f}** in the six least important ones."
         )
     any_head(state, scores, mask, n)
-    st.caption(f"{lab.sample(state.data, lab.Options(n=n)).note}. Heads are named layer.head.")
+    st.caption(f"{escape(lab.sample(state.data, lab.Options(n=n)).note)}. Heads are named layer.head.")
 
 
 page()

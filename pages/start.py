@@ -37,7 +37,7 @@ def facts(state: Session) -> Any | None:
     if report is not None:
         values = cards.values_of(report, lab.cost(state.model, HeadMask.full(state.plan.shape)))
         widgets.metric_cards({n: c for n, c in cards.ALL.items() if n in values}, values)
-        st.caption(f"{escape(bring.title_of(state.model))}, unpruned, on {lab.sample(state.data).note}.")
+        st.caption(f"{escape(bring.title_of(state.model))}, unpruned, on {escape(lab.sample(state.data).note)}.")
     return report
 
 
@@ -176,7 +176,7 @@ def data_card(state: Session, name: str) -> None:
                 st.image(bundle.val.inputs[first], width=44, alt=f"a sample of {label}")
     if bundle.about:
         with st.popover("Why these", icon=":material/info:"):
-            st.markdown(bundle.about)
+            st.markdown(escape(bundle.about))
     use_button(name, name == state.data, "data")
 
 

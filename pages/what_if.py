@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app import frame, lab, widgets, work
+from app.errors import escape
 from app.lab import live
 from app.session import Session
 from app.what_if.answer import proof_panel, reference_plan, show_answer, show_intervals
@@ -57,8 +58,8 @@ def settings(state: Session) -> lab.Options:
 
 def measured_on(state: Session, options: lab.Options) -> None:
     """One line below the cards: what changes are against, and on which samples; the OOD sets are in its help."""
-    against = f"the pin **{state.against}**" if state.reference is not None else "the unpruned model"
-    inside, _, outside = lab.sample(state.data, options).note.partition("; ")
+    against = f"the pin **{escape(state.against)}**" if state.reference is not None else "the unpruned model"
+    inside, _, outside = escape(lab.sample(state.data, options).note).partition("; ")
     help = "Ranges are 95 % bootstrap intervals. Of larger sets a part is used, the same one every time."
     st.caption(f"Changes are against {against}, on {inside}.", help=f"{help} {outside}." if outside else help)
 

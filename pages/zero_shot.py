@@ -52,7 +52,7 @@ def typed_words(state: Session) -> lab.Words | None:
     names = st.text_area(
         "Class names, one a line", "\n".join(known), key="classes", bind="query-params", height=250, max_chars=20_000,
         help="Line 1 stands for the first class of the data, and so on: "
-        + ", ".join(known[:20]) + ". Further lines are classes that no sample belongs to.",
+        + escape(", ".join(known[:20])) + ". Further lines are classes that no sample belongs to.",
     )  # fmt: skip
     lists = lab.prompt_lists()
     chosen = st.selectbox("Prompts", [*lists, OWN], key="prompts", bind="query-params",
@@ -287,7 +287,7 @@ def page() -> None:
     chosen = lab.sample(state.data, options)
     with answer:
         same = words == plain and now.temperature == 1
-        show_answer(now, before, same, chosen.note)
+        show_answer(now, before, same, escape(chosen.note))
         if temperature is None:
             st.caption(f"Fitted temperature: {now.temperature:.3f}")
     with right:

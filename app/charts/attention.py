@@ -11,7 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from app.charts.base import finish
+from app.charts.base import finish, plain
 from app.theme import DASHES, MEMBERS, ORANGE, SKY, VERMILION, rgba
 
 # the weight is the opacity: what is not looked at stays visible as it is
@@ -96,7 +96,7 @@ def token_bars(tokens: Sequence[str], weights: Mapping[str, np.ndarray], query: 
     fig = go.Figure()
     for i, (name, values) in enumerate(weights.items()):
         marker: dict[str, Any] = {"color": MEMBERS[i], "pattern": {"shape": ("", "/")[i % 2]}}
-        fig.add_trace(go.Bar(x=list(tokens), y=values, name=name, marker=marker,
+        fig.add_trace(go.Bar(x=list(map(plain, tokens)), y=values, name=name, marker=marker,
                              hovertemplate="%{x}: %{y:.3f}<extra>" + name + "</extra>"))  # fmt: skip
     fig.add_vline(x=query, line={"color": SKY, "width": 3, "dash": DASHES[2]})
     finish(fig, height=360, y="weight")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import html
 from typing import Any
 
 import plotly.graph_objects as go
+
+
+def plain(text: object) -> str:
+    """Text from outside as plain text inside a figure: Plotly obeys tags and, in hover templates, `%{...}`."""
+    return html.escape(str(text), quote=False).replace("%{", "%&#123;")  # it knows numbers, and few names, of entities
 
 
 def finish(fig: go.Figure, *, height: int = 380, x: str = "", y: str = "", legend: bool = True) -> go.Figure:

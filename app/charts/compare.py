@@ -11,7 +11,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from app.charts.base import finish
+from app.charts.base import finish, plain
 from app.theme import BLUE, GREEN, GREY, NOW, ORANGE, VERMILION
 
 # families of rows: (name, colour, symbol); a row belongs to the first whose test its name passes
@@ -165,7 +165,8 @@ def spread_figure(rows: Sequence[Any], columns: Mapping[str, Sequence[Value]], *
     sign = -1 if better == "high" else 1
     known = [i for i in range(len(rows)) if any(values[i].mean is not None for values in columns.values())]
     order = sorted(known, key=lambda i: (first[i].mean is None, sign * (first[i].mean or 0)))
-    fig = make_subplots(cols=len(columns), shared_yaxes=True, subplot_titles=list(columns), horizontal_spacing=0.03)
+    fig = make_subplots(cols=len(columns), shared_yaxes=True, subplot_titles=list(map(plain, columns)),
+                        horizontal_spacing=0.03)  # fmt: skip
     labels = [rows[i].label for i in order]
     for at, values in enumerate(columns.values(), start=1):
         mine = [values[i] for i in order]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import plotly.graph_objects as go
 
-from app.charts.base import finish
+from app.charts.base import finish, plain
 from app.charts.looks import Look, looks_of
 from app.theme import BEFORE, DASHES, GREEN, MEMBERS, VERMILION, rgba
 
@@ -81,7 +81,7 @@ def risk_coverage(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> go.Fig
         curves: (coverage, risk) by name, each (N,).
     """
     fig = go.Figure()
-    for i, (name, (coverage, risk)) in enumerate(curves.items()):
+    for i, (name, (coverage, risk)) in enumerate((plain(name), curve) for name, curve in curves.items()):
         line = {"color": MEMBERS[i % 8], "dash": DASHES[i % 6], "width": 2.5}
         fig.add_trace(
             go.Scatter(x=coverage, y=risk, mode="lines", name=name, line=line,
@@ -103,6 +103,7 @@ def _share(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 
 def _share_bars(name: str, values: np.ndarray, edges: np.ndarray, colour: str, shape: str) -> go.Bar:
+    name = plain(name)
     return go.Bar(
         x=(edges[:-1] + edges[1:]) / 2, y=_share(values, edges), width=np.diff(edges), name=name,
         marker={"color": rgba(colour, 0.45), "line": {"color": colour, "width": 1},
@@ -112,6 +113,7 @@ def _share_bars(name: str, values: np.ndarray, edges: np.ndarray, colour: str, s
 
 
 def _share_line(name: str, values: np.ndarray, edges: np.ndarray, colour: str, dash: str) -> go.Scatter:
+    name = plain(name)
     return go.Scatter(
         x=(edges[:-1] + edges[1:]) / 2, y=_share(values, edges), mode="lines", name=name,
         line={"color": colour, "width": 2.5, "shape": "hvh", "dash": dash},

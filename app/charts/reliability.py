@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from app.charts.base import finish
+from app.charts.base import finish, plain
 from app.theme import BEFORE, GAP, NOW, rgba
 
 
@@ -43,6 +43,7 @@ def reliability_figure(
         counts: whether to draw the number of samples of each bin below.
         now_name, before_name: what both are called.
     """
+    now_name, before_name = plain(now_name), plain(before_name)
     fig = make_subplots(
         rows=2 if counts else 1,
         cols=1,
@@ -75,8 +76,9 @@ def small_reliability(panels: Sequence[tuple[str, Bins]], *, columns: int = 3) -
     """
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
-    fig = make_subplots(rows=rows, cols=columns, subplot_titles=[title for title, _ in panels], shared_xaxes=True,
-                        shared_yaxes=True, horizontal_spacing=0.03, vertical_spacing=0.2 / rows)  # fmt: skip
+    titles = [plain(title) for title, _ in panels]
+    fig = make_subplots(rows=rows, cols=columns, subplot_titles=titles, shared_xaxes=True, shared_yaxes=True,
+                        horizontal_spacing=0.03, vertical_spacing=0.2 / rows)  # fmt: skip
     for at, (_, bins) in enumerate(panels):
         for trace in (_accuracy_bars(bins, ""), _gap_bars(bins), _diagonal()):
             trace.name = trace.name.rstrip(", ")

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from app.charts.base import finish
+from app.charts.base import finish, plain
 from app.charts.looks import looks_of
 from app.theme import BLUE, COLORSCALE
 
@@ -42,7 +42,7 @@ def small_multiples(
     Args:
         panels: (title, of one line or two, points (N, 2)).
         groups: (name, shift, rows) of each set.
-        hover: (N,) what a point says; none: the name of its set.
+        hover: (N,) what a point says, in Plotly's markup (see `plain`); none: the name of its set.
     """
     from plotly.subplots import make_subplots
 
@@ -55,7 +55,7 @@ def small_multiples(
     for at, (_, points) in enumerate(panels):
         for (name, _, where), look in zip(groups, looks, strict=True):
             marker = {"size": 5, "opacity": 0.6, "color": look.colour, "symbol": look.symbol}
-            traces.append({"type": kind, **_points(points[where], name, marker, texts[where], first=at == 0)})
+            traces.append({"type": kind, **_points(points[where], plain(name), marker, texts[where], first=at == 0)})
     places = [divmod(at, columns) for at in range(len(panels)) for _ in groups]
     fig.add_traces(traces, rows=[row + 1 for row, _ in places], cols=[column + 1 for _, column in places])
     finish(fig, height=90 + 230 * rows)
@@ -86,7 +86,7 @@ def point_cloud(picture: Any, groups: Sequence[tuple[str, str, slice]], hover: S
 
     Args:
         groups: (name, shift, rows) of each set.
-        hover: (N,) what a point says.
+        hover: (N,) what a point says, in Plotly's markup (see `plain`).
     """
     fig, flat = go.Figure(), picture.points.shape[1] == 2
     for (name, _, where), look in zip(groups, looks_of(shift for _, shift, _ in groups), strict=True):
@@ -95,7 +95,7 @@ def point_cloud(picture: Any, groups: Sequence[tuple[str, str, slice]], hover: S
             symbol = symbol.replace("triangle-up", "square-open").replace("star", "circle-open")
         marker = {"size": 6 if flat else 3, "opacity": 0.7, "color": look.colour, "symbol": symbol}
         rows = list(range(*where.indices(len(picture.points))))
-        same = {"mode": "markers", "name": name, "text": hover[where], "marker": marker,
+        same = {"mode": "markers", "name": plain(name), "text": hover[where], "marker": marker,
                 "customdata": [[row] for row in rows], "hovertemplate": "%{text}<extra></extra>"}  # fmt: skip
         trace = go.Scattergl(x=part[:, 0], y=part[:, 1], **same) if flat else go.Scatter3d(
             x=part[:, 0], y=part[:, 1], z=part[:, 2], **same)  # fmt: skip

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from app.charts.base import finish
+from app.charts.base import finish, plain
 from app.theme import MEMBERS, NOW
 
 
 def two_scores(sets: Sequence[str], first: Sequence[float], second: Sequence[float]) -> go.Figure:
     """AUROC of MSP and of MCM on each OOD set; a line at 0.5, where a score tells nothing."""
-    fig = go.Figure()
+    fig, places = go.Figure(), list(map(plain, sets))
     for name, values, colour, pattern in (("MSP", first, NOW, ""), ("MCM", second, MEMBERS[1], "/")):
         fig.add_trace(
             go.Bar(
-                name=name, x=list(sets), y=list(values), marker={"color": colour, "pattern": {"shape": pattern}},
+                name=name, x=places, y=list(values), marker={"color": colour, "pattern": {"shape": pattern}},
                 text=[f"{value:.2f}" for value in values], textposition="outside",
                 hovertemplate=f"{name}, %{{x}}: AUROC %{{y:.3f}}<extra></extra>",
             )

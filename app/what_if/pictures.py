@@ -11,6 +11,7 @@ import streamlit as st
 from app import cards, lab, widgets
 from app.charts.distributions import confidence_histogram, ood_histogram, risk_coverage
 from app.charts.reliability import describe_bins, reliability_figure, small_reliability
+from app.errors import escape
 from app.lab import live
 from app.session import Session
 from app.what_if.answer import reference_plan
@@ -83,7 +84,7 @@ def _risk(state: Session, options: lab.Options, now: Any, before: Any) -> None:
         curves[name] = curve.coverage, curve.risk
         areas.append(f"{curve.aurc:.4f} ({name})")
     widgets.show_figure(risk_coverage(curves), "risk-coverage", "Error rate over the share of samples answered")
-    st.caption(f"Area under the curve (AURC, lower is better): {', '.join(areas)}.")
+    st.caption(f"Area under the curve (AURC, lower is better): {escape(', '.join(areas))}.")
 
 
 def _ood(state: Session, options: lab.Options, now: Any, before: Any) -> None:

@@ -250,7 +250,7 @@ def build_bundle(
     reports = [id_intake.report, *(intake.report for intake in ood.values())]
     about = "\n".join(f"{report.source}: {report.summary}" for report in reports)
     bundle = make_bundle(
-        name or id_intake.samples.name,
+        safe_name(name or id_intake.samples.name),
         id_intake,
         ood,
         shifts={safe_name(key, 40): shift for key, shift in (shifts or {}).items()},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ import numpy as np
 from hydra_core.errors import MaskError
 
 Shape = tuple[int, ...]  # heads a layer
+NAME = re.compile(r"[\w .+-]{1,40}")  # of a member: it stands in addresses, in file names and between words of pages
 
 
 def shape_text(shape: Sequence[int]) -> str:
@@ -343,7 +345,10 @@ class Plan:
         names = self.names or tuple(member_name(m) for m in range(len(self.masks)))
         if len(names) != len(self.masks) or len(set(names)) != len(names):
             raise MaskError("One name a member, all different", expected=f"{len(self.masks)} names", got=list(names))
-        object.__setattr__(self, "names", tuple(str(n) for n in names))
+        odd = next((name for name in map(str, names) if not NAME.fullmatch(name)), None)
+        if odd is not None:
+            raise MaskError("A member cannot have this name", expected="letters, digits, spaces, . _ + -", got=odd[:40])
+        object.__setattr__(self, "names", tuple(map(str, names)))
         object.__setattr__(self, "masks", tuple(self.masks))
 
     @classmethod

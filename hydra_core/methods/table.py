@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from hydra_core.errors import HydraError
+from hydra_core.markdown import escape
 from hydra_core.methods.detection import ALL, FAR, NEAR
 from hydra_core.metrics.registry import METRICS
 from hydra_core.metrics.scores import OOD_SCORES
@@ -155,7 +156,7 @@ class Comparison:
         costs = [[row.label, *map(str, _costs(row))] for row in done]
         parts = [_table(heads, body), _table(["Row", "Members", "Parameters", "Multiply-adds", "Latency"], costs)]
         parts += [part for part in (self._by_set(done), self._by_score(done)) if part]
-        missing = [f"- {row.label}: {row.status}" for row in self.rows if not row.measured]
+        missing = [f"- {row.label}: {escape(row.status)}" for row in self.rows if not row.measured]
         if missing:
             parts.append("Rows without figures:\n\n" + "\n".join(missing))
         return _write("\n\n".join(parts) + "\n", path)
@@ -167,7 +168,7 @@ class Comparison:
         if not sets:
             return ""
         shifts = self.provenance.get("shifts", {})
-        heads = ["Row", *(f"{where} ({shifts.get(where, 'other')})" for where in sets)]
+        heads = ["Row", *(f"{escape(where)} ({shifts.get(where, 'other')})" for where in sets)]
         body = [[row.label, *(_area(row, self.ood_score, where) for where in sets)] for row in rows]
         return f"AUROC of each OOD set, by {OOD_SCORES[self.ood_score].label}:\n\n" + _table(heads, body)
 
