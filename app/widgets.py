@@ -77,6 +77,7 @@ def metric_cards(
     before: Mapping[str, float] | None = None,
     *,
     notes: Mapping[str, str] | None = None,
+    intervals: Mapping[str, tuple[float, float]] | None = None,
     width: int = 138,
 ) -> None:
     """A row of cards that wraps; each with its change, an arrow for its direction and a word for its worth.
@@ -84,27 +85,50 @@ def metric_cards(
     Args:
         cards: what to show, by the name of the value.
         now, before: values by name; missing ones are shown as a dash.
-        notes: a few words below a card, by name (an interval, say); every card gets the room where there are any.
+        notes: a few words below a card, by name; every card gets the room where there are any.
+        intervals: (low, high) of `now` by name, printed below; a value before that lies inside leaves the change open.
     """
+    words = None if notes is None else {**notes, **_ranges(cards, intervals or {})}
     with st.container(horizontal=True, gap="xsmall"):
         for name, card in cards.items():
-            if notes is None:
-                _metric(card, now.get(name), before, name, width)
+            was, interval = (before or {}).get(name), (intervals or {}).get(name)
+            worth = _worth(card, now.get(name), was, interval)
+            if words is None:
+                _metric(card, now.get(name), before, name, worth, width)
                 continue
             with st.container(width=width, gap=None):
-                _metric(card, now.get(name), before, name, width)
-                st.caption(notes.get(name, "") or "\u2003")
+                _metric(card, now.get(name), before, name, worth, width)
+                st.caption(words.get(name, "") or "\u2003")
 
 
-def _metric(card: Card, value: float | None, before: Mapping[str, float] | None, name: str, width: int) -> None:
+def _ranges(cards: Mapping[str, Card], intervals: Mapping[str, tuple[float, float]]) -> dict[str, str]:
+    """'91.2 to 93.8' by name."""
+    times = {name: (100, 1) if cards[name].style == "share" else (1, 4) for name in intervals if name in cards}
+    return {
+        name: " to ".join(f"{scale * end:.{digits}f}" for end in intervals[name])
+        for name, (scale, digits) in times.items()
+    }
+
+
+def _worth(card: Card, now: float | None, before: float | None, interval: tuple[float, float] | None) -> str:
+    """Whether a change is for the better; "unclear" where the value before lies in the interval of the one now."""
+    if now is None or before is None:
+        return ""
+    if interval is not None and interval[0] <= before <= interval[1]:
+        return "unclear"
+    return "better" if (now > before) == (card.better == "high") else "worse"
+
+
+def _metric(
+    card: Card, value: float | None, before: Mapping[str, float] | None, name: str, worth: str, width: int
+) -> None:
     delta = change(value, (before or {}).get(name), card.style)
-    rises = delta.startswith("+")
-    worth = "better" if rises == (card.better == "high") else "worse"
+    known: Literal["normal", "inverse"] = "normal" if card.better == "high" else "inverse"
     st.metric(
         card.label,
         number(value, card.style),
         delta if delta else (0 if before is not None else None),
-        delta_color="normal" if card.better == "high" else "inverse",
+        delta_color="off" if worth == "unclear" else known,
         delta_description=worth if delta else ("no change" if before is not None else None),
         help=card.help or None,
         width=width,

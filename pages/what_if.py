@@ -60,7 +60,10 @@ def measured_on(state: Session, options: lab.Options) -> None:
     """One line below the cards: what changes are against, and on which samples; the OOD sets are in its help."""
     against = f"the pin **{escape(state.against)}**" if state.reference is not None else "the unpruned model"
     inside, _, outside = escape(lab.sample(state.data, options).note).partition("; ")
-    help = "Ranges are 95 % bootstrap intervals. Of larger sets a part is used, the same one every time."
+    help = (
+        "Ranges are 95 % bootstrap intervals; a change that stays within is called unclear. Of larger sets a part is "
+        "used, the same one every time."
+    )
     st.caption(f"Changes are against {against}, on {inside}.", help=f"{help} {outside}." if outside else help)
 
 

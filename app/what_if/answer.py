@@ -43,25 +43,20 @@ def show_intervals(slot: Any, state: Session, options: lab.Options, both: tuple[
     report = widgets.result_of(job, patience=1.5)
     if report is not None:
         with slot.container():
-            _cards(state, *both, notes=interval_notes(report))
+            _cards(state, *both, intervals_of(report))
 
 
-def interval_notes(report: Any) -> dict[str, str]:
-    """'91.2 to 93.8' a metric card: the middle 95 % of resamples."""
-    notes = {}
-    for name, card in {**cards.CALIBRATION, **cards.OOD}.items():
-        low, high = report.interval(name)
-        if low == low:  # NaN: not defined
-            share = card.style == "share"
-            notes[name] = f"{100 * low:.1f} to {100 * high:.1f}" if share else f"{low:.4f} to {high:.4f}"
-    return notes
+def intervals_of(report: Any) -> dict[str, tuple[float, float]]:
+    """(low, high) by name: the middle 95 % of resamples, where they are defined."""
+    found = {name: report.interval(name) for name in (*cards.CALIBRATION, *cards.OOD)}
+    return {name: (low, high) for name, (low, high) in found.items() if low == low}
 
 
-def _cards(state: Session, now: Any, before: Any, notes: dict[str, str] | None = None) -> None:
+def _cards(state: Session, now: Any, before: Any, intervals: dict[str, tuple[float, float]] | None = None) -> None:
     values = cards.values_of(now, lab.cost(state.model, state.plan))
     plan = state.reference
     base = cards.values_of(before, lab.cost(state.model, plan or HeadMask.full(state.plan.shape)))
-    widgets.metric_cards(_shown(values), values, base, notes=notes or {}, width=WIDTH)
+    widgets.metric_cards(_shown(values), values, base, notes={}, intervals=intervals, width=WIDTH)
 
 
 def _shown(values: dict[str, float]) -> dict[str, widgets.Card]:

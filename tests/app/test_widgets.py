@@ -48,6 +48,23 @@ def test_cards_say_better_or_worse_in_words_and_direction_in_signs():
     assert nll.delta == "0"
 
 
+def interval_page():
+    from app.widgets import Card, metric_cards
+
+    cards = {"acc": Card("Accuracy", "high", "share"), "ece": Card("ECE", "low")}
+    intervals = {"acc": (0.79, 0.93), "ece": (0.04, 0.06)}
+    metric_cards(cards, {"acc": 0.9, "ece": 0.05}, {"acc": 0.8, "ece": 0.02}, notes={}, intervals=intervals)
+
+
+def test_a_change_within_the_interval_is_neither_better_nor_worse():
+    at = AppTest.from_function(interval_page).run()
+    accuracy, ece = at.metric
+    assert [m.proto.delta_description for m in at.metric] == ["unclear", "worse"]
+    assert accuracy.delta == "+10.0 pt"
+    assert accuracy.proto.color not in (ece.proto.color, ece.proto.RED, ece.proto.GREEN)
+    assert [c.value for c in at.caption] == ["79.0 to 93.0", "0.0400 to 0.0600"]
+
+
 def job_page():
     import time
 
