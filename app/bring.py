@@ -16,7 +16,7 @@ from typing import Any
 from app import access, lab
 from app.cache import MIB
 from hydra_core.data.corruptions import MARK
-from hydra_core.data.load import DATA, register_data
+from hydra_core.data.load import DATA, YOURS, register_data
 from hydra_core.data.report import IntakeReport
 from hydra_core.data.sets import DataBundle, SampleSet
 from hydra_core.errors import DataError, HydraError
@@ -24,8 +24,6 @@ from hydra_core.errors import DataError, HydraError
 ROOM = 4096 * MIB  # bytes of all that was brought; the oldest leave, the newest always stays
 _order: OrderedDict[str, int] = OrderedDict()  # name -> bytes, oldest first
 _lock = threading.Lock()
-
-YOURS = "yours/"  # begins the secret names
 
 Source = bytes | str  # an upload; or a path on this machine, or "hf:NAME"
 
@@ -128,11 +126,9 @@ def fits(model_name: str, bundle: DataBundle) -> bool:
 
 def align(brought: Brought, model_name: str) -> Brought:
     """The data numbered as the model numbers its classes. Its name grows by a digest, as other samples need another."""
-    from hydra_core.data.splits import align_classes
+    from hydra_core.data.splits import align_bundle
 
-    classes = lab.model(model_name).class_names
-    val, test = (align_classes(part, classes) for part in (brought.bundle.val, brought.bundle.test))
-    bundle = replace(brought.bundle, val=val, test=test)
+    bundle = align_bundle(brought.bundle, lab.model(model_name).class_names)
     return replace(brought, name=_register(bundle, f"{brought.name}.{bundle.digest}"), bundle=bundle)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from hydra_core.data.sets import SampleSet, labelled
 from hydra_core.fusion.ensemble import HydraEnsemble
-from hydra_core.memory import by_chunks
+from hydra_core.memory import by_batches
 from hydra_core.metrics import Report, evaluate_logits
 from hydra_core.models.view import ModelView
 from hydra_core.progress import Progress
@@ -60,11 +60,7 @@ def forward_set(
         Cancelled: `cancel` was set.
     """
 
-    order = samples.reading_order()
+    def run(part: SampleSet) -> np.ndarray:
+        return forward(view.inputs(part).to(view.device)).float().cpu().numpy()
 
-    def run(start: int, stop: int) -> torch.Tensor:
-        x = view.inputs(samples.take(order[start:stop]))
-        return forward(x.to(view.device)).float().cpu()
-
-    parts = by_chunks(len(samples), batch, run, name="The evaluation", progress=progress, cancel=cancel)
-    return torch.cat(parts, dim=-2).numpy()[..., np.argsort(order), :]
+    return by_batches(samples, batch, run, axis=-2, name="The evaluation", progress=progress, cancel=cancel)

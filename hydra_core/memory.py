@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
 import torch
 
 from hydra_core.data.checkpoints import free_memory
@@ -16,6 +17,7 @@ from hydra_core.errors import BudgetError, Cancelled
 from hydra_core.progress import Progress
 
 if TYPE_CHECKING:
+    from hydra_core.data.sets import SampleSet
     from hydra_core.models.view import ModelView
 
 T = TypeVar("T")
@@ -77,6 +79,30 @@ def by_chunks(
         on_halved(chunk)
         _free()
     return found
+
+
+def by_batches(
+    samples: SampleSet,
+    batch: int,
+    work: Callable[[SampleSet], np.ndarray],
+    *,
+    axis: int = 0,
+    name: str = "The work",
+    progress: Progress | None = None,
+    cancel: threading.Event | None = None,
+) -> np.ndarray:
+    """`work` over a set in batches of texts of like length; the rows come back in the set's own order.
+
+    Args:
+        axis: of the results, along which samples run.
+
+    Raises:
+        BudgetError, Cancelled: see `by_chunks`.
+    """
+    order = samples.reading_order()  # texts are padded batch by batch
+    run = lambda start, stop: work(samples.take(order[start:stop]))  # noqa: E731
+    parts = by_chunks(len(samples), batch, run, name=name, progress=progress, cancel=cancel)
+    return np.take(np.concatenate(parts, axis), np.argsort(order), axis)
 
 
 def _free() -> None:

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from hydra_core.data.sets import SampleSet
 from hydra_core.errors import BudgetError
 from hydra_core.evaluation import forward_set
 from hydra_core.fusion.evaluator import MaskEvaluator
 from hydra_core.heads.attention_maps import head_outputs
 from hydra_core.heads.mask import HeadMask
 from hydra_core.heads.scores import gate_gradients, score_heads
-from hydra_core.memory import Estimate, by_chunks, estimate, is_out_of_memory
+from hydra_core.memory import Estimate, by_batches, by_chunks, estimate, is_out_of_memory
 from hydra_core.models.probe import features_of
 
 KINDS = [
@@ -64,6 +65,21 @@ def test_other_errors_pass_through():
 
     with pytest.raises(KeyError):
         by_chunks(4, 4, work)
+
+
+@pytest.mark.parametrize("axis", [0, -2])
+def test_batches_hold_texts_of_like_length_and_come_back_in_order(axis):
+    texts = np.array(["a" * length for length in (3, 9, 1, 5, 7)], dtype=object)
+    samples = SampleSet("texts", texts, None, tuple(map(str, range(5))), kind="text")
+    seen = []
+
+    def lengths(part):
+        seen.append([len(text) for text in part.inputs])
+        return np.array(seen[-1], float)[:, None]  # (n, 1)
+
+    found = by_batches(samples, 2, lengths, axis=axis)
+    assert seen == [[9, 7], [5, 3], [1]]
+    assert found[:, 0].tolist() == [3, 9, 1, 5, 7]
 
 
 # -- the engine, on a model that runs out of memory above a batch size --------------------------------

@@ -35,9 +35,9 @@ def _has_model(name: str) -> bool:
 
 
 def _has_data(name: str) -> bool:
-    from hydra_core.data.load import DATA
+    from hydra_core.data.load import DATA, YOURS
 
-    return name in store.data or (name.startswith("yours/") and name in DATA)
+    return name in store.data or (name.startswith(YOURS) and name in DATA)
 
 
 def bring_model(name: str, *, progress: Progress | None = None, cancel: threading.Event | None = None) -> ModelView:

@@ -237,8 +237,10 @@ def corrupt_bundle(
     IJCV 2023): a detector that takes noise for news is found out.
 
     Raises:
-        UnknownNameError, DataError, Cancelled: see `corrupt`.
+        UnknownNameError, DataError, Cancelled: see `corrupt`. DataError: the set has that corruption already.
     """
+    target = shifted_name(bundle.name, name, severity)
+    parse_shift(target)  # refuses what `load_data` would refuse by that name
 
     def changed(part: SampleSet, place: int) -> SampleSet:
         step = step_of(progress, place, 2)
@@ -247,7 +249,7 @@ def corrupt_bundle(
     val, test = changed(bundle.val, 0), changed(bundle.test, 1)
     label = f"{CORRUPTIONS[name].label}, severity {severity}"
     about = f"ID images changed: {label}; OOD sets unchanged. {bundle.about}".strip()
-    return replace(bundle, name=shifted_name(bundle.name, name, severity), about=about, val=val, test=test)
+    return replace(bundle, name=target, about=about, val=val, test=test)
 
 
 def shifted_name(base: str, name: str, severity: int) -> str:

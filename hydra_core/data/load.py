@@ -16,6 +16,8 @@ def _fashion() -> DataBundle:
 
 DATA: dict[str, Callable[[], DataBundle]] = {"demo/fashion": _fashion}
 
+YOURS = "yours/"  # begins the names of what one session brought: nobody can guess them, and no list shows them
+
 
 def register_data(name: str, load: Callable[[], DataBundle]) -> None:
     """Add a data set under a name."""
@@ -42,5 +44,5 @@ def load_data(name: str) -> DataBundle:
 
 
 def list_data() -> list[str]:
-    """Names of the data sets for all; those of one session ("yours/...") are not listed."""
-    return [name for name in DATA if not name.startswith("yours/")]
+    """Names of the data sets for all; those of one session are not listed."""
+    return [name for name in DATA if not name.startswith(YOURS)]

@@ -11,7 +11,7 @@ from torch import nn
 
 from hydra_core.data.sets import SampleSet, stratified_index
 from hydra_core.errors import DataError
-from hydra_core.memory import by_chunks
+from hydra_core.memory import by_batches
 from hydra_core.models.view import ModelView, build_view
 from hydra_core.progress import Progress
 
@@ -145,15 +145,13 @@ def features_of(
     Raises:
         Cancelled: `cancel` was set.
     """
-    order = samples.reading_order()  # texts are padded batch by batch
     step = batch or (64 if view.parameters < LARGE else 8)
 
-    def run(start: int, stop: int) -> np.ndarray:
-        x = view.inputs(samples.take(order[start:stop])).to(view.device)
+    def run(part: SampleSet) -> np.ndarray:
+        x = view.inputs(part).to(view.device)
         return view(x.to(view.dtype) if x.is_floating_point() else x).double().cpu().numpy()
 
-    parts = by_chunks(len(samples), step, run, name="Computing features", progress=progress, cancel=cancel)
-    return np.concatenate(parts)[np.argsort(order)]
+    return by_batches(samples, step, run, name="Computing features", progress=progress, cancel=cancel)
 
 
 def with_probe(

@@ -72,6 +72,7 @@ def test_classes_that_the_model_knows_need_no_probe():
     assert bring.fits(MODEL, known.bundle)
     aligned = bring.align(known, MODEL)
     assert set(aligned.bundle.val.labels) <= set(range(3))
+    assert aligned.bundle.train.class_names == aligned.bundle.val.class_names, "a probe would learn wrong names"
     assert aligned.bundle.class_names == lab.model(MODEL).class_names
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from hydra_core.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, corrupt_image, parse_shift
+from hydra_core.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, corrupt_bundle, corrupt_image, parse_shift
 from hydra_core.data.images import stack_images
-from hydra_core.data.sets import SampleSet
+from hydra_core.data.sets import DataBundle, SampleSet
 from hydra_core.errors import Cancelled, DataError, UnknownNameError
 
 
@@ -215,9 +216,17 @@ def test_a_corruption_is_applied_once_and_others_may_follow() -> None:
         parse_shift("demo/fashion~fog-3~jpeg-2~fog-3")
 
 
+def test_a_corrupted_set_takes_no_second_dose_from_python_either() -> None:
+    part = images(scene(20, 20))
+    once = corrupt_bundle(DataBundle("photos", part, replace(part, ids=("t/0",))), "fog", 1)
+    with pytest.raises(DataError, match="applied once"):
+        corrupt_bundle(once, "fog", 2)
+    twice = corrupt_bundle(once, "jpeg", 2)
+    assert parse_shift(twice.name) == (once.name, "jpeg", 2)
+
+
 def test_texts_cannot_be_corrupted_by_name() -> None:
     from hydra_core.data.load import DATA, load_data, register_data
-    from hydra_core.data.sets import DataBundle
 
     def texts(name: str) -> SampleSet:
         return SampleSet(name, np.array(["a", "b"], dtype=object), np.array([0, 1]), (f"{name}/1", f"{name}/2"),
