@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from app.errors import error_box
 from app.jobs import JobStore
@@ -13,7 +14,7 @@ from app.session import URL_KEYS, Session, to_query
 from hydra_core.errors import HydraError
 
 # keys under "hydra/" survive "Reset this page"
-SESSION, JOBS, PROBLEMS = "hydra/session", "hydra/jobs", "hydra/problems"
+SESSION, JOBS, PROBLEMS, NOTICE = "hydra/session", "hydra/jobs", "hydra/problems", "hydra/notice"
 ASKED = "hydra/asked"  # {control: values} that the address of a new session asked for, until the control is there
 PICTURES = "hydra/pictures"  # how charts are saved: "png" or "svg"
 
@@ -35,14 +36,48 @@ def report_problem(error: HydraError) -> None:
     st.session_state.setdefault(PROBLEMS, []).append(error)
 
 
-def write_address() -> None:
-    """Model, data and plan into the address, so that a reload or a copied link restores them."""
+def leave_notice(text: str) -> None:
+    """Say something on the page that is opened next; a toast of this run would be lost with it."""
+    st.session_state[NOTICE] = text
+
+
+def show_notice() -> None:
+    """What the page before left to be said."""
+    text = st.session_state.pop(NOTICE, "")
+    if text:
+        st.toast(text, icon=":material/undo:", duration="long")
+
+
+def start_at_top(name: str) -> None:
+    """A new page starts at its top: Streamlit keeps the scroll position of the page before.
+
+    The script runs when its text changes, so once a page.
+    """
+    script = f"/* {name} */ document.querySelector('[data-testid=stMain]').scrollTo(0, 0)"
+    st.html(f"<script>{script}</script>", unsafe_allow_javascript=True)
+
+
+def write_address(**controls: str) -> None:
+    """Model, data and plan into the address, so that a reload or a copied link restores them.
+
+    All at once: each change of the address is an entry of the browser's history, and Back should need few.
+
+    Args:
+        controls: what a page adds, by key.
+    """
     query = to_query(session())
     for key in URL_KEYS:
-        if key in query and st.query_params.get(key) != query[key]:
-            st.query_params[key] = query[key]
-        elif key not in query and key in st.query_params:
+        if key not in query and key in st.query_params:
             del st.query_params[key]
+    changed = {k: v for k, v in (query | controls).items() if st.query_params.get(k) != v}
+    if changed:
+        st.query_params.update(changed)
+
+
+def went_back() -> bool:
+    """Whether the browser's Back or Forward led here: then the address counts, not what the controls stood at."""
+    run = get_script_run_ctx()
+    return run is not None and run.is_history_navigation
 
 
 def link() -> str:

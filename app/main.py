@@ -31,9 +31,11 @@ def main() -> None:
     current = st.navigation([home, alias, *(_page(entry, url_path=entry.name) for entry in others)])
     if current is alias:  # a link to /start
         st.switch_page(home, query_params=st.query_params.to_dict())
+    frame.start_at_top(current.url_path)
     with guard():
         if not arrival.ready():
             return
+        frame.show_notice()
         sidebar.draw()
         frame.show_problems()
         with guard():

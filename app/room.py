@@ -123,9 +123,7 @@ def sample_controls(state: Session, tops: list[lab.Moved]) -> tuple[str, str]:
     options = [f"top {i + 1}" for i in range(len(tops))] + list(rows)
 
     def label(option: str) -> str:
-        row = tops[int(option[4:]) - 1] if option.startswith("top ") else rows[option]
-        kind = row.label if not row.set else f"{row.set}, OOD"
-        return f"{option}: {kind}" if option.startswith("top ") else f"{kind}, {option}"
+        return f"{option}: {tops[int(option[4:]) - 1].kind}" if option.startswith("top ") else rows[option].title
 
     option = st.selectbox("Sample", options, key="sample", bind="query-params", format_func=label,
                           help="The samples that this head moves most come first; any other of the page's samples "

@@ -49,8 +49,8 @@ class Session:
     pins: dict[str, Settings] = field(default_factory=dict)
     against: str = ""
     locked: frozenset[str] = frozenset()
-    undo_stack: list[Plan] = field(default_factory=list)
-    redo_stack: list[Plan] = field(default_factory=list)
+    undo_stack: list[Plan | Settings] = field(default_factory=list)  # settings where other model or data were opened
+    redo_stack: list[Plan | Settings] = field(default_factory=list)
     shelf: dict[str, Plan] = field(default_factory=dict)  # plans of the models that were left
 
     @property
@@ -68,12 +68,10 @@ class Session:
         """A new plan; the old one can be had back by `undo`."""
         if plan.shape != self.plan.shape:
             plan[0].check(self.plan.shape)
-        if len(plan) > MAX_MEMBERS:
-            raise MaskError("Too many members", expected=f"at most {MAX_MEMBERS}", got=len(plan))
+        _check_members(plan)
         plan = self._keep_locked(plan)
         if plan != self.plan:
-            self.undo_stack = [*self.undo_stack[-(UNDO_LIMIT - 1) :], self.plan]
-            self.redo_stack.clear()
+            self._remember(self.plan)
             self._show(plan)
 
     def change_mask(self, mask: HeadMask) -> None:
@@ -91,14 +89,29 @@ class Session:
     def redo(self) -> None:
         self._travel(self.redo_stack, self.undo_stack)
 
-    def _travel(self, back: list[Plan], forth: list[Plan]) -> None:
+    def _travel(self, back: list[Plan | Settings], forth: list[Plan | Settings]) -> None:
         """The nearest plan of `back` that differs from the present one once locked members are left alone."""
         while back:
-            plan = self._keep_locked(back.pop())
+            step = back.pop()
+            if isinstance(step, Settings):
+                forth.append(self.settings)
+                self._become(step)
+                return
+            plan = self._keep_locked(step)
             if plan != self.plan:
                 forth.append(self.plan)
                 self._show(plan)
                 return
+
+    def _remember(self, step: Plan | Settings) -> None:
+        self.undo_stack = [*self.undo_stack[-(UNDO_LIMIT - 1) :], step]
+        self.redo_stack.clear()
+
+    def _become(self, settings: Settings) -> None:
+        """Other model, data and plan; locks are of the plan that is left."""
+        self.shelf[self.model] = self.plan
+        self.model, self.data, self.locked = settings.model, settings.data, frozenset()
+        self._show(settings.plan)
 
     def reset(self) -> None:
         """All heads of all members back, but for locked ones."""
@@ -186,10 +199,19 @@ class Session:
         return pin.plan if pin is not None and (pin.model, pin.data) == (self.model, self.data) else None
 
     def open(self, settings: Settings) -> None:
-        """Show pinned or preset settings; undo goes back to the plan before. Locks are lifted."""
-        self.use_model(settings.model, settings.plan.shape)
-        self.data, self.locked = settings.data, frozenset()
-        self.change(settings.plan)
+        """Show pinned or preset settings; undo goes back to the plan before, its model and data. Locks are lifted."""
+        _check_members(settings.plan)
+        self.locked = frozenset()
+        if (settings.model, settings.data) == (self.model, self.data):
+            self.change(settings.plan)
+        else:
+            self._remember(self.settings)
+            self._become(settings)
+
+
+def _check_members(plan: Plan) -> None:
+    if len(plan) > MAX_MEMBERS:
+        raise MaskError("Too many members", expected=f"at most {MAX_MEMBERS}", got=len(plan))
 
 
 def pin_name(text: str) -> str:

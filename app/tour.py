@@ -144,7 +144,7 @@ def _look(progress: Progress | None, cancel: threading.Event | None) -> Scene:
         f"{1 / len(weights):.0%}. The rollout over all layers is wider. Where a head looks is not yet what it does."
     )
     alt = f"A {row.label}, and what head {name} looks at, beside attention rollout"
-    return Scene(figure, alt, notice, _settings(), {"head": name})
+    return Scene(figure, alt, notice, _settings(), {"head": name, "sample": row.title})
 
 
 def _matter(progress: Progress | None, cancel: threading.Event | None) -> Scene:

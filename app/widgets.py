@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -18,6 +18,7 @@ from app.errors import escape, guarded
 from app.jobs import Job
 
 T = TypeVar("T")
+FITS = 5  # columns of a table that a window of 900 pixels shows
 
 
 # -- numbers ---------------------------------------------------------------------------------
@@ -171,11 +172,23 @@ def csv_button(table: pd.DataFrame, name: str, label: str = "CSV") -> None:
     )
 
 
-def show_table(table: pd.DataFrame, name: str, **options: Any) -> Any:
-    """A sortable table with a CSV button below."""
+def show_table(table: pd.DataFrame, name: str, *, pinned: int = 1, **options: Any) -> Any:
+    """A sortable table with a CSV button below; the first `pinned` columns of a wide one stay when it is scrolled."""
+    wide = len(table.columns) > FITS
+    if wide:
+        pins = {column: st.column_config.Column(pinned=True) for column in table.columns[:pinned]}
+        options["column_config"] = pins | options.get("column_config", {})
     shown = st.dataframe(table, hide_index=True, key=f"table/{name}", **options)
-    csv_button(table, name)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        csv_button(table, name)
+        if wide:
+            scroll_hint()
     return shown
+
+
+def scroll_hint() -> None:
+    """A table that is cut at the edge shows no bar before the mouse is over it."""
+    st.caption("Scroll the table sideways for columns that do not fit.", width="content")
 
 
 def pick(
@@ -192,18 +205,23 @@ def pick(
     The address may name an option or its label; what is not among the options (any more) becomes the default.
     Streamlit's own binding knows labels alone, and drops the choice where options change.
     """
-    if key not in st.session_state:
-        asked = st.query_params.get(key)
-        named = [option for option in options if asked in (str(option), format_func(option))]
-        if named:
-            st.session_state.get(frame.ASKED, {}).pop(key, None)
-        st.session_state[key] = next(iter(named), default)
+    if key not in st.session_state or frame.went_back():
+        st.session_state[key] = asked_for(key, options, default, format_func)
     elif st.session_state[key] not in options:
         st.session_state[key] = default
     chosen = st.selectbox(label, options, key=key, format_func=format_func, **look)
     if st.query_params.get(key) != str(chosen):
         st.query_params[key] = str(chosen)
     return chosen
+
+
+def asked_for(key: str, options: Iterable[T], default: T, format_func: Callable[[T], str] = str) -> T:
+    """The option that the address names, as itself or by its label; else the default."""
+    asked = st.query_params.get(key)
+    named = [option for option in options if asked in (str(option), format_func(option))]
+    if named:
+        st.session_state.get(frame.ASKED, {}).pop(key, None)
+    return next(iter(named), default)
 
 
 # -- long work -----------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
 import streamlit as st
 
 from app import frame, lab, paper, tour, travel, widgets
@@ -11,7 +14,25 @@ from app.glossary import glossary
 from app.jobs import Job
 from app.registry import page as entry_of
 
+T = TypeVar("T")
 PARTS = ("Tour", "The paper's figures", "Glossary")
+
+
+# -- where the reader is -------------------------------------------------------------------------
+
+
+def place(key: str, label: str, options: Sequence[T], **look: Any) -> T:
+    """A choice that is a place of its own: Back returns to the one before, and so does coming from another page.
+
+    `page` writes it into the address. Streamlit's own binding would overwrite the address on a click, and drop what
+    stands there of a control that another part hides.
+    """
+    kept = f"learn/{key}"
+    if key not in st.session_state or frame.went_back():
+        st.session_state[key] = widgets.asked_for(key, options, st.session_state.get(kept, options[0]))
+    chosen = st.segmented_control(label, options, required=True, key=key, **look)
+    st.session_state[kept] = chosen
+    return chosen
 
 
 # -- the tour ------------------------------------------------------------------------------------
@@ -19,11 +40,12 @@ PARTS = ("Tour", "The paper's figures", "Glossary")
 
 def walk(by: int) -> None:
     """One step on or back."""
-    st.session_state["step"] = min(max(1, (st.session_state.get("step") or 1) + by), len(tour.STEPS))
+    st.session_state["step"] = min(max(1, st.session_state["step"] + by), len(tour.STEPS))
 
 
 def show_tour() -> None:
     at = step_controls()
+    frame.write_address(part=PARTS[0], step=str(at))
     step = tour.STEPS[at - 1]
     st.subheader(f"{at}. {step.title}", anchor=False)
     st.markdown(step.idea)
@@ -49,8 +71,7 @@ def step_controls() -> int:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         steps, walking = st.container(width="content"), st.container(width="content", horizontal=True)
     with steps:
-        at = st.segmented_control("Step", numbers, default=1, required=True, key="step", bind="query-params",
-                                  help="The address holds the step: send it to your class.")  # fmt: skip
+        at = place("step", "Step", numbers, help="The address holds the step: send it to your class.")
     walking.button(
         "Previous", key="learn/back", on_click=walk, args=(-1,), disabled=at == 1, icon=":material/arrow_back:"
     )
@@ -140,8 +161,9 @@ def show_glossary() -> None:
 
 def page() -> None:
     frame.page_head("learn")
-    part = st.segmented_control("Part", PARTS, default=PARTS[0], required=True, key="part", bind="query-params",
-                                label_visibility="collapsed")  # fmt: skip
+    part = place("part", "Part", PARTS, label_visibility="collapsed")
+    if part != PARTS[0]:
+        frame.write_address(part=part)
     {PARTS[0]: show_tour, PARTS[1]: show_paper, PARTS[2]: show_glossary}[part]()
 
 

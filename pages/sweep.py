@@ -12,7 +12,7 @@ import streamlit as st
 from app import cards, frame, lab, travel, widgets
 from app.cache import digest
 from app.charts.sweep import describe_sweep, sweep_figure
-from app.session import Session
+from app.session import Session, Settings
 from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.metrics import METRICS
 
@@ -134,8 +134,8 @@ def take_along(state: Session, found: Any, chosen: tuple[str, int, int]) -> None
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Open this setting in What if", type="primary", icon=":material/tune:", key="sweep/carry",
                      disabled=own is None):  # fmt: skip
-            state.change(Plan(tuple(HeadMask.parse(text, state.plan.shape) for text in own.masks)))
-            travel.go("what_if")
+            plan = Plan(tuple(HeadMask.parse(text, state.plan.shape) for text in own.masks))
+            travel.go("what_if", Settings(state.model, state.data, plan))
         st.caption(f"Means over {len(points)} repeats; changes are against the unpruned model.")
 
 

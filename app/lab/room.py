@@ -132,6 +132,16 @@ class SampleRow:
     set: str
     label: str
 
+    @property
+    def kind(self) -> str:
+        """What it is, in words."""
+        return self.label if not self.set else f"{self.set}, OOD"
+
+    @property
+    def title(self) -> str:
+        """Its name among all samples, also in the address."""
+        return f"{self.kind}, {self.id}"
+
 
 def sample_rows(data_name: str) -> list[SampleRow]:
     """Every sample that reports use, row by row."""

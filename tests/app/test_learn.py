@@ -6,10 +6,11 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from app import lab, paper, tour
+from app import lab, paper, tour, travel
 from app.charts.learn import cost_bars, fused_graph, keep_curves, member_figure
 from app.glossary import WORDS, glossary, help_of
 from app.registry import PAGES
+from app.session import Settings
 from hydra_core.heads.mask import HeadMask, Plan
 from hydra_core.metrics import METRICS
 from tests.app.test_pages import DATA, FULL, MODEL, SHAPE, settle, texts, visit
@@ -58,7 +59,8 @@ def test_the_step_on_attention_says_what_the_map_holds(scene):
     best = lab.scores(MODEL, DATA, "loo_nll").frame().sort_values("rank").iloc[0]
     look = lab.attention(MODEL, DATA, lab.sample_rows(DATA)[0].id, int(best["layer"]))
     assert f"**{look.maps[int(best['head']), 0, 1:].max():.0%}**" in scene("look").notice
-    assert scene("look").controls == {"head": f"{best['layer']:.0f}.{best['head']:.0f}"}
+    head = f"{best['layer']:.0f}.{best['head']:.0f}"
+    assert scene("look").controls == {"head": head, "sample": lab.sample_rows(DATA)[0].title}
 
 
 def test_the_steps_on_scores_agree_with_scipys_rank_correlation(scene):
@@ -240,6 +242,35 @@ def test_a_step_opens_its_page_with_its_setting(number, title, plan):
     state = at.session_state["hydra/session"]
     assert state.plan == want
     assert state.undo_stack == [Plan((FULL.prune(0, 0),))]
+
+
+def test_a_demo_plan_says_that_it_replaced_another_and_undo_brings_model_data_and_plan_back():
+    own = Plan((HeadMask.full(SHAPE).prune(2, 2),))
+    at = visit("learn", step="8", model="demo/fashion-vit-s2", data="demo/fashion~fog-1", plan=own.text)
+    at.button(key="learn/do").click().run()
+    assert at.title[0].value == "What if"
+    assert [toast.value for toast in at.toast] == [travel.REPLACED]
+    state = at.session_state["hydra/session"]
+    assert state.plan == lab.stored_hydra(MODEL, DATA)
+    at.switch_page("../pages/what_if.py").run()
+    at.button(key="what_if/undo").click().run()
+    assert state.settings == Settings("demo/fashion-vit-s2", "demo/fashion~fog-1", own)
+    at.button(key="what_if/redo").click().run()
+    assert state.settings == Settings(MODEL, DATA, lab.stored_hydra(MODEL, DATA))
+
+
+def test_a_page_that_changes_nothing_of_the_plan_says_nothing_of_it():
+    at = visit("learn", step="4")
+    at.button(key="learn/do").click().run()
+    assert not at.toast
+    assert at.session_state["hydra/session"].undo_stack == []
+
+
+def test_going_away_and_coming_back_keeps_part_and_step():
+    at = settle(visit("learn", step="3").button(key="learn/next").click().run())
+    at.switch_page("../pages/export.py").run()
+    at = settle(at.switch_page("../pages/learn.py").run())
+    assert at.subheader[0].value == f"4. {tour.STEPS[3].title}"
 
 
 def test_the_papers_part_shows_the_table_and_leads_back_into_the_tour():

@@ -4,7 +4,17 @@ from urllib.parse import parse_qsl, urlencode
 
 import pytest
 
-from app.session import MAX_MEMBERS, MAX_PIN_TEXT, MAX_PINS, UNDO_LIMIT, Session, from_query, pins_text, to_query
+from app.session import (
+    MAX_MEMBERS,
+    MAX_PIN_TEXT,
+    MAX_PINS,
+    UNDO_LIMIT,
+    Session,
+    Settings,
+    from_query,
+    pins_text,
+    to_query,
+)
 from hydra_core.errors import MaskError, UnknownNameError
 from hydra_core.heads.mask import HeadMask, Plan
 
@@ -174,6 +184,30 @@ def test_pins_are_values_and_bounded(session):
         session.pin(f"p{i}")
     assert len(session.pins) == MAX_PINS
     assert "first" not in session.pins
+
+
+def test_undo_brings_back_the_model_the_data_and_the_plan_that_opened_settings_replaced(session):
+    session.change_mask(session.mask.prune(0, 0))
+    mine, edits = session.settings, list(session.undo_stack)
+    opened = Settings("demo/b", "demo/other", Plan.full((6, 6)))
+    session.toggle_lock()
+    session.open(opened)
+    session.change_mask(session.mask.prune(1, 5))
+    session.undo()
+    assert session.settings == opened
+    session.undo()
+    assert (session.settings, session.undo_stack) == (mine, edits)
+    session.redo()
+    assert session.settings == opened
+    session.use_model("demo/a", (3, 4))  # what was left stands on the shelf too
+    assert session.plan == mine.plan
+
+
+def test_settings_with_too_many_members_are_not_opened(session):
+    before = session.settings
+    with pytest.raises(MaskError, match="at most 8"):
+        session.open(Settings("demo/b", "demo/other", Plan.full((6, 6), MAX_MEMBERS + 1)))
+    assert session.settings == before
 
 
 def test_a_locked_member_is_changed_by_nothing(session):

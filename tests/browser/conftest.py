@@ -18,10 +18,22 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory):
+def elsewhere(tmp_path_factory):
+    """The folder in which the server is started."""
+    return tmp_path_factory.mktemp("elsewhere")
+
+
+@pytest.fixture(scope="session")
+def server(elsewhere):
     """Address of a dashboard of its own on a free port."""
-    with dashboard(tmp_path_factory.mktemp("elsewhere")) as address:
+    with dashboard(elsewhere) as address:
         yield address
+
+
+@pytest.fixture
+def server_log(server, elsewhere):
+    """File with all that the server has said."""
+    return elsewhere / "log"
 
 
 @pytest.fixture(scope="session")
