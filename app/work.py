@@ -58,6 +58,16 @@ def loss_changes(state: Session) -> Job:
     )
 
 
+def reading(model: str, data: str) -> Job:
+    """(what an evaluation takes in memory, how many of the texts are cut off)."""
+    both = lambda: (lab.memory(model, data), lab.cut_texts(model, data))  # noqa: E731
+    return widgets.start(
+        digest("reading", model, data),
+        lambda job: lab.uninterrupted(both, "The estimate", cancel=job.cancel),
+        "Estimating memory",
+    )
+
+
 def base(model: str, data: str) -> Job:
     """The report of the unpruned model on validation samples."""
     return widgets.start(

@@ -96,11 +96,14 @@ def base_card(state: Session) -> None:
             "such a model says nothing.",
             icon=":material/warning:",
         )
-    cut = lab.cut_texts(state.model, state.data)
+    reading = widgets.result_of(work.reading(state.model, state.data))
+    if reading is None:
+        return
+    memory, cut = reading
     if cut:
         st.caption(f"{cut:,} of the texts are longer than the {view.input_size[0]} tokens that the model reads; their "
                    "ends are cut off.")  # fmt: skip
-    st.caption(f"Memory: {lab.memory(state.model, state.data).text}. {escape(lab.sample(state.data).note)}.")
+    st.caption(f"Memory: {memory.now().text}. {escape(lab.sample(state.data).note)}.")
 
 
 # -- data ----------------------------------------------------------------------------------------

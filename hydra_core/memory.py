@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -122,7 +122,7 @@ class Estimate:
         inputs: all samples as the model's input.
         activations: one chunk's streams, a level a block, and the widest layer's working set.
         logits: of every mask and sample.
-        free: what the machine can give now; None where it does not say.
+        free: what the machine could give then; None where it does not say.
     """
 
     inputs: int
@@ -141,6 +141,10 @@ class Estimate:
         sizes = ", ".join(f"{name} {size_text(size)}" for name, size in parts.items())
         free = "" if self.free is None else f"; {size_text(self.free)} free"
         return f"about {size_text(self.total)} ({sizes}){free}"
+
+    def now(self) -> Estimate:
+        """The same, beside what the machine can give now."""
+        return replace(self, free=free_memory())
 
     def check(self) -> Estimate:
         """This estimate, where it fits.

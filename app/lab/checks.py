@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.cache import digest
@@ -16,13 +15,10 @@ if TYPE_CHECKING:
 
 
 def memory(model_name: str, data_name: str, options: Options | None = None) -> Estimate:
-    """What an evaluation of a model on the sample of some data takes, beside what is free now."""
-    from hydra_core.data.checkpoints import free_memory
-
+    """What an evaluation of a model on the sample of some data takes. For jobs: a first pass may take seconds."""
     chosen = sample(data_name, options)
     key = digest("memory", model_name, chosen.key)
-    found = store.results.get(key, lambda: store.infer(lambda: estimate_of(model_name, chosen)))
-    return replace(found, free=free_memory())
+    return store.results.get(key, lambda: store.infer(lambda: estimate_of(model_name, chosen)))
 
 
 def estimate_of(model_name: str, chosen: Sample) -> Estimate:

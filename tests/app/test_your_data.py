@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import zipfile
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save
+from streamlit.testing.v1 import AppTest
 
 from app import bring, lab, yours
+from app.registry import ROOT
 from hydra_core.errors import BudgetError, DataError, HydraError
 from hydra_core.heads.mask import Plan
 from hydra_core.models.demo import demo_module
@@ -260,3 +263,27 @@ def test_the_pictures_of_severities_are_one_image():
     assert [p.shape for p in pictures] == [(28, 28)] * 6
     spread = [p.astype(float).std() for p in pictures]
     assert spread == sorted(spread, reverse=True)
+
+
+def test_a_slow_memory_estimate_is_progress_that_can_be_cancelled(monkeypatch):
+    """The first pass of a large model takes seconds, and more behind other sessions' work."""
+    go, real = threading.Event(), lab.memory
+    monkeypatch.setattr(lab, "memory", lambda *args: (go.wait(60), real(*args))[1])
+    try:
+        at = AppTest.from_file(str(ROOT / "app" / "main.py"), default_timeout=60)
+        at.switch_page("../pages/your_data.py").run()
+        lab.report(MODEL, DATA, lab.unpruned(MODEL))
+        at.run()
+        (job,) = at.session_state["hydra/jobs"].active()
+        assert job.title == "Estimating memory"
+        assert not any("Memory" in caption.value for caption in at.caption)
+        assert {metric.label for metric in at.metric} >= {"Accuracy"}, "the answer does not wait for it"
+        assert at.title
+        at.button(key=f"job/{job.key}/stop").click().run()
+        assert job.wait(10)
+        assert job.state == "cancelled"
+    finally:
+        go.set()
+    at = settle(at.run())
+    at = settle(at.button(key=f"job/{job.key}/again").click().run())
+    assert any("Memory" in caption.value for caption in at.caption)
