@@ -140,7 +140,9 @@ def page() -> None:
         table, names = left.frame(), (f" ({labels[0]})", f" ({labels[1]})")
         if left.criterion != right.criterion:  # else both halves would have the same names
             table = table.merge(right.frame(), on=["layer", "head"], suffixes=names)
-        widgets.show_table(table.dropna(axis=1, how="all"), "heads", height=360)
+        table = table.dropna(axis=1, how="all")
+        four = {name: st.column_config.NumberColumn(format="%.4f") for name in table if table[name].dtype == float}
+        widgets.show_table(table, "heads", pinned=2, height=360, column_config=four)
     st.caption(f"Measured on {escape(lab.sample(state.data).note)}.")
     choose(state, left, labels[0])
     if st.session_state.get("head") in all_heads(state):

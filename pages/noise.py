@@ -265,7 +265,9 @@ def gap(state: Session, rows: Sequence[Any], severity: int, noise: str, top: Any
         st.dataframe(
             signs_table(state, rows), hide_index=True, key="table/signs", column_config=SIGNS, height="content"
         )
-        widgets.csv_button(pd.DataFrame([r.row() for r in rows]), "noise", "All figures with intervals as CSV")
+        with st.container(horizontal=True, vertical_alignment="center"):
+            widgets.csv_button(pd.DataFrame([r.row() for r in rows]), "noise", "All figures with intervals as CSV")
+            widgets.scroll_hint()
     with st.expander("What the proposition says, and how it is measured", icon=":material/help:"):
         st.markdown(PROPOSITION)
 

@@ -27,7 +27,7 @@ def ranked_heads(scores: Any) -> tuple[list[tuple[int, int]], list[tuple[int, in
 
 
 def panels(pictures: list[Any]) -> list[tuple[str, Any]]:
-    """(title with separability and the share of variance on show, in two lines; points) of each picture."""
+    """(title with a linear probe's AUROC and the share of variance on show, in two lines; points) of each picture."""
     return [
         (f"{p.head[0]}.{p.head[1]}: AUROC {p.auroc:.2f}<br>{p.explained.sum():.0%} of variance", p.points)
         for p in pictures
@@ -45,7 +45,7 @@ def mask_shown(state: Session, pruned: bool) -> HeadMask | None:
 def draw(
     state: Session, heads: list[tuple[int, int]], name: str, title: str, mask: HeadMask | None, n: int
 ) -> float | None:
-    """One row of small multiples; returns the mean separability."""
+    """One row of small multiples; returns the mean AUROC of a linear probe."""
     job = widgets.start(
         digest("projections", state.model, state.data, tuple(heads), mask.text if mask else "", n),
         lambda job: lab.projections(state.model, state.data, heads, mask, n=n),
@@ -57,7 +57,7 @@ def draw(
     chosen, pictures = result
     st.subheader(title, anchor=False)
     mean = sum(p.auroc for p in pictures) / len(pictures)
-    alt = f"ID and OOD samples in {len(pictures)} heads; mean separability {mean:.2f}"
+    alt = f"ID and OOD samples in {len(pictures)} heads; mean AUROC of a linear probe {mean:.2f}"
     widgets.show_figure(small_multiples(panels(pictures), groups(chosen), hover_texts(chosen)), name, alt)
     ids = [i for part in chosen.sets.values() for i in part.ids]
     sets = [name_ or "ID" for name_, part in chosen.sets.items() for _ in part.ids]
@@ -101,7 +101,7 @@ def cloud(chosen: lab.Sample, picture: Any) -> list[int]:
     """The large picture; returns the rows of the samples that are chosen in it."""
     layer, head = picture.head
     flat = picture.points.shape[1] == 2
-    alt = f"Samples as layer {layer}, head {head} sees them; separability {picture.auroc:.2f}"
+    alt = f"Samples as layer {layer}, head {head} sees them; AUROC of a linear probe {picture.auroc:.2f}"
     figure = point_cloud(picture, groups(chosen), hover_texts(chosen))
     event = widgets.show_figure(figure, f"head-{layer}-{head}", alt, selectable=flat)
     kept = "" if picture.explained is None else f" The axes carry {picture.explained.sum():.0%} of the ID variance."

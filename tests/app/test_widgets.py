@@ -1,5 +1,6 @@
 """Numbers as cards print them, and the view of long work."""
 
+import json
 import math
 
 import pytest
@@ -198,3 +199,20 @@ def test_a_pick_comes_from_the_address_by_name_or_label_and_stands_in_it(asked, 
     assert at.run().markdown[0].value == "chosen: three"
     at.session_state["options"] = ["three", "four"]
     assert at.run().markdown[0].value == "chosen: three"  # still there: it stays
+
+
+def tables_page():
+    import pandas as pd
+
+    from app.widgets import show_table
+
+    show_table(pd.DataFrame({c: [1.0] for c in "abcdefgh"}), "wide", pinned=2)
+    show_table(pd.DataFrame({c: [1.0] for c in "abc"}), "narrow")
+
+
+def test_a_wide_table_says_that_it_scrolls_and_keeps_its_first_columns():
+    at = AppTest.from_function(tables_page).run()
+    wide, narrow = (json.loads(table.proto.columns) for table in at.dataframe)
+    assert {name for name, config in wide.items() if config.get("pinned")} == {"a", "b"}
+    assert not any(config.get("pinned") for config in narrow.values())
+    assert [c.value for c in at.caption] == ["Scroll the table sideways for columns that do not fit."]
