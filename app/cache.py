@@ -91,6 +91,11 @@ class BoundedCache:
             if isinstance(flight.error, Exception) and not isinstance(flight.error, Cancelled):
                 raise flight.error
 
+    def peek(self, key: str) -> Any | None:
+        """The value of `key` if it is there already."""
+        with self._lock:
+            return self._values[key][0] if key in self._values else None
+
     def _compute(self, key: str, flight: _Flight, compute: Callable[[], T], size: Callable[[T], int]) -> T:
         try:
             flight.value = compute()

@@ -42,14 +42,16 @@ def measured_now(state: Session) -> Any | None:
     key = digest("sweep", state.model, state.data, grid, n, repeats)
     if st.button("Measure", type="primary", icon=":material/play_arrow:", key="sweep/go", disabled=not grid.methods):
         st.session_state["sweep/asked"] = key
+    model, data = state.model, state.data
     if st.session_state.get("sweep/asked") != key:
+        known = lab.known_sweep(model, data, grid, n=n, repeats=repeats) if grid.methods else None
         st.info(
-            "A sweep takes from a minute to an hour: many layers, many members and large models take longest. Points "
-            "appear as they come. What is finished is kept when you cancel, and a new run goes on from there.",
+            f"{of_it(known)}A sweep takes from a minute to an hour: many layers, many members and large models take "
+            "longest. Points appear as they come. What is finished is kept when you cancel, and a new run goes on from "
+            "there.",
             icon=":material/info:",
         )
-        return None
-    model, data = state.model, state.data
+        return known if known is not None and known.points else None
     job = widgets.start(
         key,
         lambda job: lab.sweep(
@@ -59,6 +61,14 @@ def measured_now(state: Session) -> Any | None:
     )
     parts = widgets.parts_of(job)
     return job.result or lab.sweep_so_far(parts)
+
+
+def of_it(known: Any | None) -> str:
+    """How much of a sweep has been measured before, by this reader or another."""
+    count = len(known.points) if known is not None else 0
+    return (
+        f"**{count} point{'s' if count > 1 else ''} of it are here already**; Measure adds the rest. " if count else ""
+    )
 
 
 def settings(state: Session) -> tuple[Any, int, int]:

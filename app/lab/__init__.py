@@ -38,7 +38,7 @@ from app.lab.sources import (
 from app.lab.spaces import projections
 from app.lab.store import infer
 from app.lab.stored import stored_hydra
-from app.lab.sweeps import stored_sweep, sweep, sweep_methods, sweep_so_far, usual_grid
+from app.lab.sweeps import known_sweep, stored_sweep, sweep, sweep_methods, sweep_so_far, usual_grid
 from app.lab.table import comparison, row_names, stored_comparison
 from app.lab.takeaway import fused_file, pruned_file, read_recipe, recipe, unpruned
 from app.lab.warm import load_engine, warm_up
@@ -88,6 +88,7 @@ __all__ = [
     "fused_file",
     "infer",
     "is_zero_shot",
+    "known_sweep",
     "latencies",
     "load_engine",
     "logits",

@@ -67,15 +67,35 @@ def sweep(
         n: ID samples to measure on, and a quarter of it of each OOD set; a search sees half as many of its own.
         repeats: draws of the searched samples.
     """
-    from hydra_core.methods import sweep as engine
 
     def remember(key: str, compute: Callable[[], list[Any]]) -> list[Any]:
-        return store.results.get(digest("sweep cell", key), lambda: store.infer(compute))
+        return store.results.get(_cell_key(key), lambda: store.infer(compute))
+
+    return _run(model_name, data_name, grid, n, repeats, remember, publish=publish, progress=progress, cancel=cancel)
+
+
+def known_sweep(model_name: str, data_name: str, grid: Grid, *, n: int, repeats: int) -> Sweep:
+    """What of a sweep has been measured already, by whoever asked for it; measures nothing."""
+
+    def remember(key: str, compute: Callable[[], list[Any]]) -> list[Any]:
+        return store.results.peek(_cell_key(key)) or []
+
+    return _run(model_name, data_name, grid, n, repeats, remember)
+
+
+def _cell_key(key: str) -> str:
+    return digest("sweep cell", key)
+
+
+def _run(
+    model_name: str, data_name: str, grid: Grid, n: int, repeats: int, remember: Callable[..., Any], **watch: Any
+) -> Sweep:
+    from hydra_core.methods import sweep as engine
 
     sizes = engine.Sizes(search=n // 2, search_ood=max(8, n // 8), report=n, report_ood=max(8, n // 4))
     return engine.sweep(
         [model(model_name)], data(data_name), [grid], sizes=sizes, seeds=range(repeats), remember=remember,
-        publish=publish, progress=progress, cancel=cancel, budget_mb=store.EVALUATOR_BUDGET_MB / 2,
+        budget_mb=store.EVALUATOR_BUDGET_MB / 2, **watch,
     )  # fmt: skip
 
 

@@ -98,3 +98,11 @@ def test_digest_keeps_parts_apart():
 
 def test_sizes_add_up():
     assert size_of({"a": np.zeros(3), "b": [np.zeros(2, np.uint8)]}) == 26
+
+
+def test_a_peek_computes_and_keeps_nothing():
+    cache = BoundedCache("test", 1_000_000)
+    assert cache.peek("a") is None
+    assert "a" not in cache
+    cache.get("a", lambda: "value")
+    assert cache.peek("a") == "value"

@@ -144,7 +144,7 @@ def test_a_sweep_is_measured_now_and_equals_the_engines():
                    layers=((5,),))  # fmt: skip
     sizes = Sizes(search=50, search_ood=12, report=100, report_ood=25)
     want = sweep([lab.model(MODEL)], lab.data(DATA), [grid], sizes=sizes, seeds=(0,))
-    (job,) = [j for j in at.session_state["hydra/jobs"]._jobs.values() if j.title == "Sweeping"]
+    job = sweeping(at)
     assert job.result == want
     assert [p for part in job.partial for p in part] == list(want.points)
     assert set(at.selectbox(key="line").options) == {"Taylor", "Hydra (random)"}
@@ -157,6 +157,62 @@ def test_a_sweep_is_measured_now_and_equals_the_engines():
     finally:
         lab.store.infer = original
     assert cells == []
+
+
+class Counted:
+    """The inference thread's door: counts the cells that go through it, and stops the sweep after some."""
+
+    def __init__(self, monkeypatch, stop=lambda: None, after=-1):
+        self.cells, original = 0, lab.store.infer
+
+        def infer(work):
+            self.cells += 1
+            if self.cells == after:
+                stop()
+            return original(work)
+
+        monkeypatch.setattr(lab.store, "infer", infer)
+
+
+def sweeping(at):
+    (job,) = [j for j in at.session_state["hydra/jobs"]._jobs.values() if j.title == "Sweeping"]
+    return job
+
+
+def test_a_cancelled_sweep_keeps_its_points_goes_on_from_there_and_a_reload_finds_them(monkeypatch):
+    at = run_small(visit("sweep"))
+    at = at.multiselect(key="keeps").set_value([3, 5]).run()  # no other test measures these
+    with monkeypatch.context() as patch:
+        first = Counted(patch, lambda: sweeping(at).stop(), after=3)
+        at = settle(at.button(key="sweep/go").click().run())
+    job = sweeping(at)
+    assert job.state == "cancelled"
+    done = [point for part in job.partial for point in part]
+    assert 0 < len(done)
+    assert not at.exception
+    assert not at.error
+    assert any("Sweeping: cancelled" in info.value for info in at.info)
+    assert at.dataframe[0].value["method"].tolist() == [point.method for point in done]
+
+    query = {"source": "Measure now", "lines": ["Taylor", "Hydra (random)"], "last": "1", "keeps": ["3", "5"],
+             "upto": "2", "repeats": "1", "samples": "100"}  # fmt: skip
+    again = visit("sweep", **query)  # another session at the same address
+    assert any(f"{len(done)} points of it are here already" in info.value for info in again.info)
+    assert again.dataframe[0].value["method"].tolist() == [point.method for point in done]
+    with monkeypatch.context() as patch:
+        second = Counted(patch)
+        again = settle(again.button(key="sweep/go").click().run())
+    whole = sweeping(again).result
+    assert list(whole.points[: len(done)]) == done
+    assert {(p.method, p.keep) for p in whole.points} >= {("taylor", 3), ("hydra_random", 3)}
+    assert second.cells == 5 - len(job.partial)  # the unpruned model, and two lines at two numbers of heads
+    assert first.cells == len(job.partial)
+
+    with monkeypatch.context() as patch:
+        third = Counted(patch)
+        at = settle(at.button(key=f"job/{job.key}/again").click().run())
+    assert sweeping(at).result == whole
+    assert third.cells == 0
 
 
 def test_points_of_a_sweep_under_way_are_drawn_and_cancel_keeps_them(stored):
