@@ -117,7 +117,9 @@ def test_the_page_answers_first():
     found = lab.zero_shot_answer(MODEL, DATA, Plan((FULL,)), lab.Words(NAMES, ONE))
     assert figures(at)["Accuracy"] == share(found.report.accuracy)
     assert f"{found.mcm.auroc:.3f} with MCM" in texts(at)
-    assert "demo CLIP" in texts(at)
+    assert "A demo CLIP, trained here on eight garments and drawn captions" in texts(at)
+    assert "the paper warns against just that in zero-shot" in texts(at), "Taylor without fine-tuning"
+    assert "A real one is used the same way" in texts(at)
     table = at.dataframe[0].value
     assert table["samples"].sum() == 500
     right = (table["right"] * table["samples"]).sum() / 500

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from hydra_core.data.archives import ZipContainer, count_entries
 from hydra_core.data.limits import MIB, Limits
@@ -83,7 +84,8 @@ def test_mixed_case_endings_and_files_of_systems() -> None:
     assert not report.counts
 
 
-def test_a_bad_file_is_skipped_counted_and_listed() -> None:
+@pytest.mark.parametrize("source", ["zip", "folder"])
+def test_a_bad_file_is_skipped_counted_and_listed(source: str, tmp_path: Path) -> None:
     bad = {
         "cat/text.jpg": b"no image",
         "cat/cut.png": png(5)[:60],
@@ -92,7 +94,7 @@ def test_a_bad_file_is_skipped_counted_and_listed() -> None:
         "stray.png": png(9),
         "dog/more.zip": zipped({"x.png": png()}),
     }
-    samples, report = open_data(zipped(class_files() | bad))
+    samples, report = open_data(zipped(class_files() | bad) if source == "zip" else laid_out(tmp_path, bad))
     assert len(samples) == 12
     assert report.found == 15
     assert reasons(report) == {
@@ -104,6 +106,42 @@ def test_a_bad_file_is_skipped_counted_and_listed() -> None:
         "an archive inside (not opened)": 1,
     }
     assert {item.name for item in report.skipped} == set(bad)
+
+
+def laid_out(folder: Path, more: dict[str, bytes]) -> Path:
+    """The class folders and further files on disk."""
+    for name, data in (class_files() | more).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def test_images_of_every_kind_reach_a_model() -> None:
+    """Whatever was brought is what each model's own preprocessing takes: grey or RGB, of its size, finite."""
+    import hydra_core as hc
+
+    rgb = Image.fromarray(pixels())
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    kinds = {
+        "grey.png": encode(pixels(grey=True)),
+        "16 bit.png": encode(np.array([[0, 65535]], dtype=np.uint16)),
+        "palette.png": encode(rgb.convert("P")),
+        "rgba.png": encode(rgb.convert("RGBA")),
+        "cmyk.jpg": encode(rgb.convert("CMYK"), "JPEG"),
+        "turned.jpg": encode(rgb, "JPEG", exif=turned.tobytes()),
+        "moving.gif": encode(rgb, "GIF", save_all=True, append_images=[rgb.rotate(90)]),
+        "moving.webp": encode(rgb, "WEBP", save_all=True, append_images=[rgb.rotate(90)]),
+        "one pixel.png": encode(np.zeros((1, 1, 3), np.uint8)),
+        "a line.png": encode(pixels(height=1, width=400)),
+    }
+    samples, report = open_data(zipped({f"odd/{name}": data for name, data in kinds.items()}))
+    assert report.summary == f"{len(kinds)} of {len(kinds)} samples in 1 class"
+    for name in ("demo/fashion-vit", "demo/fashion-clip"):
+        view = hc.load_model(name)
+        x = view.inputs(samples)
+        assert x.shape == (len(kinds), *view.input_size)
+        assert view(x).isfinite().all()
 
 
 def test_names_that_climb_or_are_absolute_are_refused() -> None:

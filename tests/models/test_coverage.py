@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pandas as pd
 import pytest
 import torch
 from torch import nn
 
+from hydra_core.cli import main
 from hydra_core.errors import UnknownNameError, UnsupportedModel
 from hydra_core.models import coverage
 from hydra_core.models.coverage import FUSED, NO_HEADS, REFUSED, census
@@ -64,6 +68,28 @@ def test_report_lists_every_name(table: pd.DataFrame) -> None:
     assert "| resnet50_clip | refused |" in text
 
 
+def test_image_towers_of_open_clip_are_tried_alike() -> None:
+    rows = census("open_clip", ["ViT-S-32", "PE-Core-T-16-384", "RN50"]).set_index("name")
+    tried = [(row.status, row.attention, row.heads) for row in rows.itertuples()]
+    assert tried[0] == (FUSED, "torch multi-head attention", "12x6"), "open_clip's own tower"
+    assert tried[1] == (FUSED, "timm AttentionRope", "12x3"), "a tower of timm's"
+    assert tried[2][0] == REFUSED
+    assert "AttentionPool2d" in rows.loc["RN50"].reason
+
+
+@pytest.mark.parametrize(("source", "masked", "fused"), [("timm", 600, 400), ("open-clip", 100, 100)])
+def test_the_written_report_is_of_the_whole_registry_and_reaches_the_aims(source: str, masked: int, fused: int) -> None:
+    text = (Path(__file__).parents[2] / "docs" / f"coverage-{source}.md").read_text(encoding="utf-8")
+    counts = {name: int(n) for name, n in re.findall(r"^\| ([^|]+) \| (\d+) \|$", text, flags=re.MULTILINE)}
+    assert counts["names"] == len(coverage.SOURCES[source.replace("-", "_")][0]()), "write the report again"
+    assert counts["masked"] >= masked
+    assert counts["fused"] >= fused
+    assert counts["masked"] + counts["refused"] == counts["with heads"]
+    refused = re.findall(r"^\| (\S+) \| refused \| (.+) \|$", text, flags=re.MULTILINE)
+    assert len(refused) == counts["refused"]
+    assert all("Pool" in reason or "attention" in reason for _, reason in refused), "each by the name of its block"
+
+
 def test_unknown_source() -> None:
     with pytest.raises(UnknownNameError, match="source"):
         census("nowhere")
@@ -107,7 +133,7 @@ def test_wrong_shape_is_not_masked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_command(capsys: pytest.CaptureFixture[str], tmp_path) -> None:
     out = tmp_path / "table.csv"
-    assert coverage.main(["--only", "test_vit", "--csv", str(out)]) == 0
+    assert main(["coverage", "--source", "timm", "--only", "test_vit", "--csv", str(out)]) == 0
     assert "masked                             1" in capsys.readouterr().out
     assert pd.read_csv(out).status.tolist() == [FUSED]
     assert coverage.main(["--only", "test_vit2", "--rest", str(out), "--write", str(tmp_path / "t.md")]) == 0

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import timm
 import torch
+from PIL import Image
 from safetensors.torch import save, save_file
 
 from hydra_core.data.sets import SampleSet
@@ -102,6 +103,18 @@ def test_offline_messages_say_what_to_do(monkeypatch):
     monkeypatch.setattr(timm, "create_model", offline)
     with pytest.raises(CheckpointError, match=r"Download the weights elsewhere \(model.safetensors of timm/test_vit"):
         load_model(f"timm/{NAME}")
+
+
+def test_preprocessing_is_timms_own_for_that_model():
+    """A wrong resize or a wrong mean costs points of accuracy: both are the model's, whatever the images' size."""
+    images = np.random.default_rng(0).integers(0, 255, (3, 190, 230, 3), dtype=np.uint8)
+    for name in (NAME, "eva02_tiny_patch14_224"):  # other means, sizes and crops
+        model = timm.create_model(name, num_classes=2)
+        config = timm.data.resolve_model_data_config(model)
+        own = timm.data.create_transform(**config, is_training=False)
+        want = torch.stack([own(Image.fromarray(image)) for image in images])
+        got = timm_view(name, model).inputs(SampleSet("photos", images, None, ("a", "b", "c")))
+        assert torch.equal(got, want)
 
 
 # -- features ------------------------------------------------------------------------------------
