@@ -210,3 +210,21 @@ def test_towers_with_tokens_first_are_masked_and_fused() -> None:
     torch.testing.assert_close(fuse(other, masks)(x), want, rtol=1e-10, atol=1e-10)
     many = MaskEvaluator(other, x, chunk=2).many(masks)
     np.testing.assert_allclose(many, want.numpy(), atol=1e-5)
+
+
+def test_both_attention_structures_with_the_same_weights_give_the_same_masked_logits() -> None:
+    """`nn.MultiheadAttention`, as 3.x has it, and a module of joint input weights, as 4.x has, whatever its name."""
+    plain, own = native("clip"), native("custom block")
+    own.load_state_dict(plain.state_dict(), strict=True)
+    for block in own.visual.transformer.resblocks:  # type: ignore[union-attr]
+        block.attn.__class__ = type("RenamedAttention", (type(block.attn),), {})
+    first, second = (open_clip_view(name, model, tokenize, NAMES) for name, model in (("3", plain), ("4", own)))
+    assert {layer.kind.name for layer in first.layers} != {layer.kind.name for layer in second.layers}
+    x = torch.randn(2, 3, 32, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    for mask in masks_of(first):
+        torch.testing.assert_close(second(x, mask), first(x, mask), rtol=1e-10, atol=1e-10)
+        with torch.inference_mode():
+            torch.testing.assert_close(prune_model(second, mask)(x), first(x, mask), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        fuse(second, masks_of(first))(x), fuse(first, masks_of(first))(x), rtol=1e-10, atol=1e-10
+    )
