@@ -188,10 +188,9 @@ def show_rows(table: Any, score: str) -> None:
         widgets.csv_button(table.detection(), "comparison-ood", "OOD scores and sets as CSV")
         st.download_button("Markdown", table.to_markdown, "comparison.md", icon=":material/download:",
                            key="compare/markdown", on_click="ignore")  # fmt: skip
-    widgets.scroll_hint()
     st.caption(
-        f"Best bold, second underlined; click a title to sort. OOD is the positive class; OOD score: "
-        f"{OOD_SCORES[score].label}. Costs are ratios to Single."
+        "Best bold, second underlined; click a title to sort, scroll sideways for columns that do not fit. OOD is the "
+        f"positive class; OOD score: {OOD_SCORES[score].label}. Costs are ratios to Single."
     )
 
 

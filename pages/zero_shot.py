@@ -212,7 +212,8 @@ def rows(state: Session, words: lab.Words) -> None:
               "Multiply-adds": row.costs.get("mac_ratio")} for row in table.rows if row.measured]  # fmt: skip
     shown = pd.DataFrame(lines).dropna(axis=1, how="all")
     numbers = {name: st.column_config.NumberColumn(format="%.3f") for name in shown.columns if name != "Method"}
-    widgets.show_table(shown, "zero-shot-rows", column_config=numbers)
+    names = {"Method": st.column_config.TextColumn(pinned=True, width=190)}
+    widgets.show_table(shown, "zero-shot-rows", column_config=names | numbers)
     for row in table.rows:
         if not row.measured:
             st.caption(f"{row.label}: {escape(row.status)}")

@@ -16,7 +16,7 @@ from hydra_core.heads.mask import HeadMask, Plan
 
 PATIENCE = 0.25  # seconds before an estimate shows: quicker answers come without one
 RESAMPLES = 200
-WIDTH = 121  # pixels a card: two rows in a wide window, and room for "+0.0115 worse"
+WIDTH = 132  # pixels a card: two rows in a wide window, and room for "+0.0115 unclear"
 
 
 def reference_plan(state: Session) -> Plan:
