@@ -313,7 +313,7 @@ def example(data_name: str, name: str, severity: int) -> None:
     captions = ["clean", *(f"{s}, chosen" if s == severity else str(s) for s in range(1, len(pictures)))]
     with st.container(horizontal=True, gap="small"):
         for picture, caption in zip(pictures, captions, strict=True):
-            st.image(picture, caption=caption, width=112)
+            st.image(picture, caption=caption, width=112, alt=f"the same image, {name}: {caption}")
 
 
 # -- weights -----------------------------------------------------------------------------------------

@@ -76,9 +76,23 @@ def latency(state: Session) -> None:
     if rows is None:
         return
     table = pd.DataFrame([vars(row) | {"ms a sample": row.per_sample} for row in rows])
-    figure = latency_figure(table)
-    widgets.show_figure(figure, "latency", "Milliseconds a batch for each way, batch size and precision")
+    said = in_words(table)
+    st.markdown(said)
+    widgets.show_figure(latency_figure(table), "latency", f"Milliseconds for each way and batch. {said}")
     widgets.show_table(table, "latency")
+
+
+def in_words(table: pd.DataFrame) -> str:
+    """At the largest batch: the fused plan over one model in each precision, and what bf16 does to one model."""
+    largest = table["batch"].max()
+    times = table[table["batch"] == largest].set_index(["precision", "name"])["median"]
+    precisions = list(dict.fromkeys(table["precision"]))
+    ratios = [f"{times[p, lab.HYDRA_TRUNK] / times[p, lab.SINGLE]:.2f} times one model in {p}" for p in precisions]
+    text = f"In batches of {largest} your plan, fused with a shared trunk, takes {' and '.join(ratios)}."
+    if len(precisions) == 1:
+        return text
+    slower = times["bf16", lab.SINGLE] / times["fp32", lab.SINGLE]
+    return f"{text} One model in bf16 takes {slower:.2f} times its time in fp32 on this machine."
 
 
 def show(table: pd.DataFrame) -> None:

@@ -112,7 +112,10 @@ def show_paper() -> None:
                "better for Hydra.")  # fmt: skip
     st.subheader("The demo's Hydra, fused", anchor=False)
     plan = tour.hydra()
-    st.graphviz_chart(fused_graph(plan), width="stretch")
+    alt = (
+        f"{len(plan)} members share layers 0 to {plan.shared_layers - 1} and then run apart; their answers are averaged"
+    )
+    st.graphviz_chart(fused_graph(plan), width="content", alt=alt)
     st.caption("Boxes are stretches of layers, names the members that run through them. Shared ones run once.")
     for number, figure in enumerate(paper.figures(), start=1):
         with st.container(border=True):

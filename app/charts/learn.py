@@ -70,9 +70,10 @@ def cost_bars(ratios: Mapping[str, tuple[float, float]]) -> go.Figure:
         ratios: (parameters, multiply-adds) by name.
     """
     fig = go.Figure()
+    names = [name.replace(", ", ",<br>") for name in ratios]  # two lines: long names would touch
     for i, what in enumerate(("parameters", "multiply-adds")):
         values = [pair[i] for pair in ratios.values()]
-        fig.add_trace(go.Bar(x=list(ratios), y=values, name=what, text=[f"{v:.2f} x" for v in values],
+        fig.add_trace(go.Bar(x=names, y=values, name=what, text=[f"{v:.2f} x" for v in values],
                              textposition="outside", marker={"color": MEMBERS[i], "pattern": {"shape": ("", "/")[i]}},
                              hovertemplate="%{x}: %{y:.2f} x<extra>" + what + "</extra>"))  # fmt: skip
     fig.add_hline(y=1, line={"color": GREY, "dash": "dot", "width": 1.5})
@@ -86,8 +87,8 @@ def fused_graph(plan: Plan) -> str:
     """The fused network in Graphviz's language: layers that members share once, then one branch a member group."""
     last = len(plan.shape)
     lines = [
-        "digraph hydra { rankdir=LR; bgcolor=transparent; nodesep=0.25; ranksep=0.3;",
-        f'node [shape=box, style=rounded, color="{GREY}", fontcolor="{GREY}", fontname="sans-serif", fontsize=11];',
+        "digraph hydra { rankdir=TB; bgcolor=transparent; nodesep=0.3; ranksep=0.3;",
+        f'node [shape=box, style=rounded, color="{GREY}", fontcolor="{GREY}", fontname="sans-serif", fontsize=13];',
         f'edge [color="{GREY}", arrowsize=0.6];',
         'x [label="sample"];',
     ]
