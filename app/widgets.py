@@ -293,7 +293,7 @@ def job_view(job: Job, *, seen: int | None = None) -> None:
     def poll() -> None:
         if not job.active or (seen is not None and len(job.partial) > seen):
             st.rerun()
-        st.progress(job.fraction, text=escape(f"{job.title}: {_status(job)}"))
+        st.progress(job.fraction, text=f"{escape(job.title)}: {_status(job)}")
         st.button(
             "Cancel",
             key=f"job/{job.key}/stop",
@@ -313,4 +313,4 @@ def _status(job: Job) -> str:
         return "waiting for other work to end"
     seconds = time.monotonic() - job.started
     left = f", about {seconds / job.fraction - seconds:.0f} s left" if job.fraction > 0.05 and seconds > 2 else ""
-    return f"{job.note or 'working'} ({seconds:.0f} s{left})"
+    return f"{escape(job.note) or 'working'} ({seconds:.0f} s{left})"
