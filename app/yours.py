@@ -185,7 +185,7 @@ def what_was_read(found: bring.Brought) -> None:
     parts = ", ".join(f"{len(part):,} {name}" for name, part in sizes.items() if part is not None)
     st.markdown(f"**{len(bundle.class_names)} classes**, {parts}.")
     for report in found.reports:
-        st.markdown(escape(report.summary))
+        st.markdown(f"**{escape(report.source)}**: {escape(report.summary)}")
         for note in report.notes:
             st.caption(escape(note))
         rows = report.rows()
@@ -199,6 +199,7 @@ def use_data(state: Session, found: bring.Brought) -> None:
     problem = bring.reads(state.model, found.bundle)
     if problem is not None:
         error_box(problem, warning=True)
+        st.caption(f"Next: **Bring a model** above, one that reads {found.bundle.kind}s. These data wait for it.")
     elif bring.fits(state.model, found.bundle):
         if st.button("Use this data", type="primary", key="your_data/use", icon=":material/check:"):
             state.data = bring.align(found, state.model).name
@@ -368,9 +369,12 @@ def use_model(state: Session, name: str) -> None:
         waiting = None
     view, bundle = lab.model(name), lab.data(state.data) if waiting is None else waiting.bundle
     heads = f"{len(view.shape)} x {view.shape[0]}" if len(set(view.shape)) == 1 else f"{sum(view.shape)} in all"
+    classes = f"{view.num_classes:,} classes" if view.num_classes else "no classes yet"
+    size = view.input_size
+    inputs = f"up to {size[0]:,} tokens" if len(size) == 1 else f"{' x '.join(map(str, size))} pixels"
     st.markdown(
         f"**{escape(bring.title_of(name))}** is loaded: {heads} heads, {view.parameters / 1e6:.1f} M "
-        f"parameters, {view.num_classes:,} classes, reads {' x '.join(map(str, view.input_size))}."
+        f"parameters, {classes}, reads {inputs}."
     )
     if name == state.model:
         return
