@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from textwrap import wrap
 
 import numpy as np
 import plotly.graph_objects as go
@@ -21,7 +22,7 @@ def keep_curves(keeps: Sequence[int], curves: Mapping[str, Sequence[float]]) -> 
         keeps: heads kept a layer, any order.
         curves: by title, the value at each of `keeps`.
     """
-    fig = make_subplots(rows=1, cols=len(curves), subplot_titles=list(curves), horizontal_spacing=0.08)
+    fig = make_subplots(rows=1, cols=len(curves), subplot_titles=list(curves), horizontal_spacing=0.13)
     order = np.argsort(keeps)
     x = np.asarray(keeps)[order]
     for at, (name, values) in enumerate(curves.items()):
@@ -70,10 +71,10 @@ def cost_bars(ratios: Mapping[str, tuple[float, float]]) -> go.Figure:
         ratios: (parameters, multiply-adds) by name.
     """
     fig = go.Figure()
-    names = [name.replace(", ", ",<br>") for name in ratios]  # two lines: long names would touch
+    names = ["<br>".join(wrap(name, 10)) for name in ratios]  # long names would touch or be turned
     for i, what in enumerate(("parameters", "multiply-adds")):
         values = [pair[i] for pair in ratios.values()]
-        fig.add_trace(go.Bar(x=names, y=values, name=what, text=[f"{v:.2f} x" for v in values],
+        fig.add_trace(go.Bar(x=names, y=values, name=what, text=[f"{v:.2f}" for v in values],
                              textposition="outside", marker={"color": MEMBERS[i], "pattern": {"shape": ("", "/")[i]}},
                              hovertemplate="%{x}: %{y:.2f} x<extra>" + what + "</extra>"))  # fmt: skip
     fig.add_hline(y=1, line={"color": GREY, "dash": "dot", "width": 1.5})

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from app.charts.base import finish, plain
 from app.charts.looks import looks_of
-from app.theme import BLUE, COLORSCALE
+from app.theme import COLORSCALE, GREY
 
 MOST_SVG_POINTS = 5_000  # of one figure; up to here SVG is there before WebGL has started
 
@@ -23,7 +23,7 @@ def agreement_figure(a: Any, b: Any, labels: Sequence[str]) -> tuple[go.Figure, 
     both = a.frame().merge(b.frame(), on=["layer", "head"], suffixes=("_a", "_b"))
     rho = float(rank_correlation([a, b]).iloc[0, 1])
     names = [f"layer {layer}, head {head}" for layer, head in zip(both["layer"], both["head"], strict=True)]
-    marker = {"size": 9, "color": both["layer"], "colorscale": COLORSCALE, "line": {"width": 1, "color": BLUE},
+    marker = {"size": 9, "color": both["layer"], "colorscale": COLORSCALE, "line": {"width": 1, "color": GREY},
               "colorbar": {"title": {"text": "layer", "side": "right"}, "thickness": 12}}  # fmt: skip
     fig = go.Figure(go.Scatter(x=both["score_a"], y=both["score_b"], mode="markers", text=names, marker=marker,
                                hovertemplate="%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>"))  # fmt: skip

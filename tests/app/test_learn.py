@@ -149,8 +149,9 @@ def test_curves_run_from_all_heads_to_few_and_bars_show_their_ratio():
     figure = keep_curves((8, 1, 4), {"x": [0.9, 0.5, 0.7]})
     assert figure.data[0].x.tolist() == [1, 4, 8]
     assert figure.data[0].y.tolist() == [0.5, 0.7, 0.9]
-    bars = cost_bars({"one": (1.0, 1.0), "deep": (3.0, 3.0)})
-    assert bars.data[1].text == ("1.00 x", "3.00 x")
+    bars = cost_bars({"one": (1.0, 1.0), "deep ensemble": (3.0, 3.0)})
+    assert bars.data[1].text == ("1.00", "3.00")
+    assert list(bars.data[1].x) == ["one", "deep<br>ensemble"]
 
 
 # -- the paper -----------------------------------------------------------------------------------

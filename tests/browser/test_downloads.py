@@ -78,3 +78,19 @@ def test_the_link_to_copy_holds_the_controls_and_every_choice_of_a_list(visit):
     link = page.locator("[data-testid=stCode]").filter(has_text="http")
     expect(link).to_contain_text("batch=8&batch=128")
     expect(link).to_contain_text("precision=bf16")
+
+
+def test_a_recipe_that_was_saved_is_opened_by_a_click_with_its_model_data_and_plan(visit, tmp_path):
+    page = visit(f"/export?plan={PLAN.text}", accept_downloads=True)
+    path, _ = saved(page, "Recipe")
+    text = json.loads(path.read_text())
+    file = tmp_path / "recipe.json"
+    file.write_text(json.dumps(text | {"model": "demo/fashion-vit-s1", "data": "demo/fashion"}))
+    other = visit("/export")
+    other.get_by_test_id("stFileUploader").locator("input[type=file]").set_input_files(file)
+    other.get_by_role("button", name="Open it").click()
+    expect(other.get_by_test_id("stToast")).to_contain_text("The recipe is open")
+    expect(other.get_by_text("demo/fashion-vit-s1 on demo/fashion, 2 members, 2 heads pruned in all.")).to_be_visible()
+    other.wait_for_function("plan => location.search.includes(`plan=${plan}`)", arg=PLAN.text)
+    assert "model=demo%2Ffashion-vit-s1" in other.url
+    assert other.errors == []
