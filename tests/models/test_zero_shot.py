@@ -131,10 +131,14 @@ def test_other_models_are_not_zero_shot() -> None:
 
 
 @pytest.fixture
-def small_config(tmp_path: Any) -> str:
-    """A small config of our own in open_clip's registry, where names are looked up."""
+def small_config(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A small config of our own in open_clip's registry, where names are looked up; the registry is put back after."""
     import json
 
+    from open_clip import factory
+
+    monkeypatch.setattr(factory, "_MODEL_CONFIG_PATHS", list(factory._MODEL_CONFIG_PATHS))
+    monkeypatch.setattr(factory, "_MODEL_CONFIGS", dict(factory._MODEL_CONFIGS))
     vision = {"image_size": 32, "patch_size": 8, "width": 32, "layers": 2, "head_width": 8}
     text = {"context_length": 16, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1}
     file = tmp_path / "hydra-small-test.json"
